@@ -1,0 +1,211 @@
+//! The decision with its reasons. `explain`, the page, the API, the metrics, the log and the backtest show this struct.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::policy::{TierId, TokenRates};
+use crate::units::seconds;
+
+/// What a tier is answered, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    /// Whose.
+    pub tier: TierId,
+    /// When it was made.
+    pub at: DateTime<Utc>,
+    /// The answer.
+    pub answer: Answer,
+    /// What each signal alone would need.
+    pub asks: Vec<Ask>,
+    /// What the blend of the asks needs now, in fractions of a replica; None when unknown.
+    pub demand: Option<f64>,
+    /// What is needed one lead time ahead under the declared ramp; None without one.
+    pub ahead: Option<f64>,
+    /// Every bound that took part, with what it would have made of the number.
+    pub bounds: Vec<Bound>,
+    /// What set the answer.
+    pub winner: Reason,
+    /// What kept the answer from being lower, where something did.
+    pub held: Option<Reason>,
+    /// What one replica can serve, and how that is known.
+    pub capacity: Capacity,
+    /// Replicas whose load is known, of those that should serve.
+    pub known: Known,
+    /// The horizon that everything was sized for.
+    #[serde(rename = "leadSeconds", with = "seconds")]
+    pub lead: Duration,
+    /// What an operator should know and the number alone doesn't say.
+    pub notes: Vec<String>,
+}
+
+impl Decision {
+    /// The replicas answered, where there is an answer.
+    #[must_use]
+    pub fn required(&self) -> Option<u32> {
+        match self.answer {
+            Answer::Required(n) => Some(n),
+            Answer::Unknown { .. } => None,
+        }
+    }
+}
+
+/// What KEDA is told. An answer of at least 1 is active, 0 is not: the two can't contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// So many replicas.
+    Required(u32),
+    /// Nobody knows: an error, which makes the HPA hold what it has.
+    Unknown {
+        /// Told to KEDA.
+        why: String,
+    },
+}
+
+/// The signals, in the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SignalKind {
+    /// KV cache.
+    KvCache,
+    /// Offered token work.
+    Tokens,
+    /// Backlog.
+    Waiting,
+    /// Running batch.
+    Batch,
+    /// Queue time or time to first token.
+    Latency,
+}
+
+impl SignalKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::KvCache, Self::Tokens, Self::Waiting, Self::Batch, Self::Latency];
+
+    /// The name in the configuration, in metrics and on the page.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KvCache => "kvCache",
+            Self::Tokens => "tokens",
+            Self::Waiting => "waiting",
+            Self::Batch => "batch",
+            Self::Latency => "latency",
+        }
+    }
+}
+
+/// What one signal alone would need.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ask {
+    /// Which signal.
+    pub signal: SignalKind,
+    /// In fractions of a replica; None when the signal isn't there.
+    pub replicas: Option<f64>,
+    /// Its weight in the blend.
+    pub weight: f64,
+    /// The signal is at its end and can't be averaged away.
+    pub saturated: bool,
+    /// The ask is an earlier one, kept because the signal is missing now.
+    pub kept: bool,
+    /// The arithmetic, or why there is none.
+    pub because: String,
+}
+
+/// A bound on the answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bound {
+    /// Which.
+    pub kind: BoundKind,
+    /// The number that it stands for.
+    pub replicas: u32,
+    /// In words.
+    pub because: String,
+}
+
+/// What can set or bound an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BoundKind {
+    /// A signal's ask, or the blend of them.
+    Demand,
+    /// The declared ramp over one lead time.
+    WarmPool,
+    /// A scheduled floor.
+    Floor,
+    /// Replicas in use, or requests at the activator: never 0.
+    InUse,
+    /// `replicas.min`.
+    Min,
+    /// `replicas.max`.
+    Max,
+    /// A lower number has not been enough for long enough.
+    Hold,
+    /// The load spread over fewer replicas would be above the targets.
+    NMinusOne,
+    /// The largest step down.
+    MaxStep,
+    /// The scaler has just started and has not watched one hold yet.
+    JustStarted,
+    /// Too few replicas are known.
+    TooFewKnown,
+    /// The HPA's tolerance would swallow the number.
+    DeadBand,
+}
+
+impl BoundKind {
+    /// The name in metrics and on the page.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Demand => "demand",
+            Self::WarmPool => "warmPool",
+            Self::Floor => "floor",
+            Self::InUse => "inUse",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Hold => "hold",
+            Self::NMinusOne => "nMinusOne",
+            Self::MaxStep => "maxStep",
+            Self::JustStarted => "justStarted",
+            Self::TooFewKnown => "tooFewKnown",
+            Self::DeadBand => "deadBand",
+        }
+    }
+}
+
+/// A kind with its words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reason {
+    /// Which kind.
+    pub kind: BoundKind,
+    /// In words, with the numbers.
+    pub because: String,
+}
+
+/// What one replica can serve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Capacity {
+    /// The rates in use.
+    pub rates: TokenRates,
+    /// Where they come from: `learned`, `configured`, `profile ...`, `conservative default`.
+    pub source: String,
+    /// Why the fit isn't used, where it isn't.
+    pub fit: String,
+}
+
+/// How much of the tier is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Known {
+    /// Replicas that should serve.
+    pub expected: u32,
+    /// Of those, the ones with a fresh page.
+    pub known: u32,
+}

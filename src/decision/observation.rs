@@ -1,0 +1,167 @@
+//! What is known of a tier at one instant. Made by [`crate::aggregate`]; every `None` means unknown, never zero.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::units::seconds;
+
+/// A tier as it is seen now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Observation {
+    /// The replicas of the tier; with `replicas_unknown` the ones last seen.
+    pub replicas: Vec<ReplicaObservation>,
+    /// Why nobody can say who the replicas are, where that is so.
+    pub replicas_unknown: Option<String>,
+    /// An empty `replicas` means zero replicas (a pod list), not unknown (DNS, a fixed list).
+    pub authoritative: bool,
+    /// The scale target's current replica count, where the source knows it.
+    pub current: Option<u32>,
+    /// What the tier as a whole carries.
+    pub load: TierLoad,
+    /// What the activator says; None where the tier has none.
+    pub activator: Option<ActivatorObservation>,
+}
+
+impl Observation {
+    /// An observation of nothing: no source has said anything yet.
+    #[must_use]
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self {
+            replicas: Vec::new(),
+            replicas_unknown: Some(why.into()),
+            authoritative: false,
+            current: None,
+            load: TierLoad::default(),
+            activator: None,
+        }
+    }
+
+    /// How many replicas are in this state.
+    #[must_use]
+    pub fn count(&self, state: ReplicaState) -> u32 {
+        self.replicas.iter().filter(|r| r.state == state).count() as u32
+    }
+}
+
+/// One replica.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaObservation {
+    /// The source's identity of it.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// Its place in the supply.
+    pub state: ReplicaState,
+    /// Since when it is in that state, as far as known.
+    pub since: Option<DateTime<Utc>>,
+    /// Its load; None when no fresh page is at hand.
+    pub load: Option<ReplicaLoad>,
+    /// Age of the newest page, if there ever was one.
+    #[serde(rename = "pageAgeSeconds", with = "seconds::option")]
+    pub page_age: Option<Duration>,
+    /// Why there is no fresh page: the error of the last attempt.
+    pub error: Option<String>,
+}
+
+/// A replica's place in the supply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReplicaState {
+    /// Serves, and its page is fresh.
+    Ready,
+    /// Will serve.
+    Starting,
+    /// Can't start.
+    Blocked,
+    /// Is leaving: its load counts, its capacity doesn't.
+    Terminating,
+    /// Sleeps: holds its GPU, serves nothing.
+    Asleep,
+    /// Should serve, and its page is missing or stale: its load is unknown.
+    Silent,
+}
+
+/// What one replica carries. Rates are means over the scrape window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaLoad {
+    /// Requests in the running batches, summed over engines.
+    pub running: Option<f64>,
+    /// Requests waiting, summed over engines.
+    pub waiting: Option<f64>,
+    /// Share of KV blocks in use, mean over engines.
+    pub kv_usage: Option<f64>,
+    /// KV tokens that the replica holds in all its engines.
+    pub kv_tokens: Option<f64>,
+    /// Input tokens a second, cached ones included.
+    pub input_tokens_per_second: Option<f64>,
+    /// Input tokens a second that had to be computed.
+    pub uncached_input_tokens_per_second: Option<f64>,
+    /// Output tokens a second.
+    pub output_tokens_per_second: Option<f64>,
+    /// Requests finished a second.
+    pub requests_per_second: Option<f64>,
+    /// Requests refused at admission a second.
+    pub rejected_per_second: Option<f64>,
+    /// Preemptions a second.
+    pub preemptions_per_second: Option<f64>,
+    /// What the last scrape interval teaches about the cost of a step.
+    pub steps: Option<StepSample>,
+}
+
+/// One scrape interval of one replica's engines, as a row for the fit of the cost of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepSample {
+    /// Scheduler steps in the interval.
+    pub steps: f64,
+    /// Inter-token times observed in the interval.
+    pub inter_token_count: f64,
+    /// Their mean, seconds: how long a step took.
+    pub inter_token_mean_seconds: f64,
+    /// Prompt tokens computed a step.
+    pub prefill_tokens_per_step: f64,
+    /// Output tokens a step: sequences that decode.
+    pub decode_tokens_per_step: f64,
+}
+
+/// What the tier carries as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TierLoad {
+    /// How fast the number of waiting requests grows, requests a second; negative while it shrinks.
+    pub waiting_growth_per_second: Option<f64>,
+    /// Mean input tokens of a request over the last minutes.
+    pub mean_input_tokens: Option<f64>,
+    /// Mean uncached input tokens of a request.
+    pub mean_uncached_input_tokens: Option<f64>,
+    /// Mean output tokens of a request.
+    pub mean_output_tokens: Option<f64>,
+    /// 95th percentile of the queue time, seconds.
+    pub queue_time_p95_seconds: Option<f64>,
+    /// Median time to first token, seconds.
+    pub time_to_first_token_p50_seconds: Option<f64>,
+    /// 95th percentile of the time to first token, seconds.
+    pub time_to_first_token_p95_seconds: Option<f64>,
+    /// Median inter-token time, seconds.
+    pub inter_token_p50_seconds: Option<f64>,
+    /// 95th percentile of the inter-token time, seconds.
+    pub inter_token_p95_seconds: Option<f64>,
+}
+
+/// What the activator says: the one signal that exists with zero replicas.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActivatorObservation {
+    /// Requests that it holds; None when it can't be read.
+    pub queued: Option<f64>,
+    /// Age of that number.
+    #[serde(rename = "ageSeconds", with = "seconds::option")]
+    pub age: Option<Duration>,
+    /// Why it can't be read.
+    pub error: Option<String>,
+}

@@ -1,0 +1,125 @@
+//! What the control loop publishes and everybody else reads: one immutable value behind a watch channel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::decision::{Decision, Observation, Policy, TierId};
+use crate::history::HistoryPoint;
+
+/// Everything that can be answered, at one instant.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When it was published.
+    pub at: DateTime<Utc>,
+    /// When this process began.
+    pub started_at: DateTime<Utc>,
+    /// Every tier with a first decision. A tier of the file that isn't here yet is in `waiting`.
+    pub tiers: BTreeMap<TierId, Arc<TierStatus>>,
+    /// Tiers that are configured and have no decision yet.
+    pub waiting: Vec<TierId>,
+    /// The configuration that is in force.
+    pub config: ConfigStatus,
+    /// The store.
+    pub store: StoreStatus,
+    /// True once a valid configuration had its first round; never false again before shutdown.
+    pub ready: bool,
+}
+
+/// One tier.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TierStatus {
+    /// What is asked of it.
+    pub policy: Arc<Policy>,
+    /// What it is answered, and why.
+    pub decision: Decision,
+    /// What was seen.
+    pub observation: Observation,
+    /// The last six hours, a point a minute, oldest first.
+    #[serde(skip)]
+    pub recent: Arc<Vec<HistoryPoint>>,
+    /// Floors open now or opening within a day.
+    pub floors_ahead: Vec<FloorAhead>,
+    /// Declared by a ScaledObject's metadata instead of the file.
+    pub declared_by_metadata: bool,
+    /// Unknown metadata keys and the like.
+    pub warnings: Vec<String>,
+    /// Minutes of demand history in the store.
+    pub history_minutes: u64,
+}
+
+/// A window of a floor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FloorAhead {
+    /// The floor's name.
+    pub name: String,
+    /// Promised replicas.
+    pub replicas: u32,
+    /// When the window opens; in the past for an open one.
+    pub opens_at: DateTime<Utc>,
+    /// When the answer rises for it: one lead earlier.
+    pub answered_from: DateTime<Utc>,
+    /// When it closes, where it ever does.
+    pub closes_at: Option<DateTime<Utc>>,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigStatus {
+    /// The file.
+    pub file: String,
+    /// When it was taken.
+    pub loaded_at: Option<DateTime<Utc>>,
+    /// Why a newer file was refused, every problem; the one before it stays in force.
+    pub rejected: Option<String>,
+    /// What is legal but wrong.
+    pub warnings: Vec<String>,
+    /// ScaledObjects may declare tiers by their metadata.
+    pub allow_metadata_tiers: bool,
+}
+
+/// The store.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreStatus {
+    /// Where it is; None without one.
+    pub path: Option<String>,
+    /// Why it is not used, or what was lost; None while all is well.
+    pub alarm: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// A ScaledObject's metadata that declares a tier, sent to the control loop, which decides it at once.
+#[derive(Debug)]
+pub struct Declare {
+    /// The tier that was declared.
+    pub policy: Policy,
+    /// Told on the page and by `explain`.
+    pub warnings: Vec<String>,
+    /// Answered when a snapshot with the tier has been published.
+    pub done: oneshot::Sender<()>,
+}
+
+/// What the servers hold of the control loop.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The newest snapshot.
+    pub snapshot: watch::Receiver<Arc<Snapshot>>,
+    /// Where declarations go.
+    pub declare: mpsc::Sender<Declare>,
+}
+
+impl Published {
+    /// The newest snapshot. Cheap; never held over an await.
+    #[must_use]
+    pub fn now(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+}
