@@ -1,1 +1,28 @@
-fn main() {}
+//! The binary: one crypto provider, the arguments, the runtime, the exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use keda_vllm_scaler::cli;
+
+fn main() -> ExitCode {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        eprintln!("error: a TLS provider is already installed");
+        return ExitCode::FAILURE;
+    }
+    let cli = cli::Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the runtime doesn't start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(cli::run(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -91,7 +91,8 @@ pub fn format_span(span: Duration) -> String {
     let mut out = String::new();
     for (n, unit) in [(days, 'd'), (hours, 'h'), (minutes, 'm'), (secs, 's')] {
         if n > 0 {
-            out.push_str(&format!("{n}{unit}"));
+            out.push_str(&n.to_string());
+            out.push(unit);
         }
     }
     if out.is_empty() { "0s".to_owned() } else { out }
