@@ -1,1 +1,285 @@
-//! To be written.
+//! The one owner of state. It takes what the sources and the scrapers say, aggregates, learns, decides, and publishes one
+//! immutable [`Snapshot`]. Everybody else reads that snapshot.
+//!
+//! Invariants: a tier is decided after each of its rounds and, should its rounds hang, by the tick all the same; all
+//! answers of one instant are published at once; a removed tier leaves no task behind.
+
+mod declared;
+mod reload;
+mod tier;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::decision::TierId;
+use crate::history::{HistoryHandle, HistoryPoint};
+use crate::scrape::TierEvent;
+use crate::snapshot::{ConfigStatus, Declare, Published, Snapshot};
+use crate::supply::Discovered;
+use crate::telemetry::Counters;
+
+use tier::Tier;
+
+/// Events of tiers that may wait for the loop. A round of 1,000 replicas is 1,000 events; scrapers wait beyond this.
+const EVENT_QUEUE: usize = 4096;
+
+/// Declarations that may wait; beyond it a call is answered UNAVAILABLE, and KEDA asks again.
+const DECLARE_QUEUE: usize = 256;
+
+/// Events taken in one go before a snapshot is published, so that a burst of rounds costs one publication.
+const EVENTS_A_PUBLICATION: usize = 2048;
+
+/// How often tiers without a finished round are looked at, in clock time.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Seconds into a minute after which the minute before is committed: by then every tier has closed it.
+const COMMIT_SECOND: i64 = 12;
+
+/// A new configuration, or why there is none.
+#[derive(Debug)]
+pub enum ConfigUpdate {
+    /// Valid: it comes into force. The sender is told when it has.
+    Accepted(Box<Config>, Option<oneshot::Sender<()>>),
+    /// Refused: the one before it stays in force, and the reason is shown.
+    Rejected(String),
+}
+
+/// What the loop is made of.
+#[derive(Debug)]
+pub struct Options {
+    /// The first configuration.
+    pub config: Config,
+    /// Its file, for people.
+    pub config_file: String,
+    /// The clock.
+    pub clock: Clock,
+    /// The store.
+    pub history: HistoryHandle,
+    /// Replicas handed in from outside, for tiers whose source is `Injected`.
+    pub injected: HashMap<TierId, watch::Receiver<Discovered>>,
+    /// The scaler's own counters.
+    pub counters: Arc<Counters>,
+    /// Ends the loop and everything that it started.
+    pub stop: CancellationToken,
+}
+
+/// The running state. Made by [`start`].
+#[derive(Debug)]
+struct ControlLoop {
+    clock: Clock,
+    started_at: DateTime<Utc>,
+    tiers: BTreeMap<TierId, Tier>,
+    config: ConfigStatus,
+    history: HistoryHandle,
+    injected: HashMap<TierId, watch::Receiver<Discovered>>,
+    counters: Arc<Counters>,
+    events: mpsc::Sender<(TierId, TierEvent)>,
+    finished_minutes: Vec<(TierId, HistoryPoint)>,
+    committed_minute: i64,
+    ready: bool,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Starts the loop; returns what the servers need, the way in for new configurations, and the loop itself to be spawned.
+pub async fn start(
+    options: Options,
+) -> (Published, mpsc::Sender<ConfigUpdate>, impl Future<Output = ()> + Send + 'static) {
+    let now = options.clock.now();
+    let (events_in, events) = mpsc::channel(EVENT_QUEUE);
+    let (declare_in, declarations) = mpsc::channel(DECLARE_QUEUE);
+    let (updates_in, updates) = mpsc::channel(4);
+    let config = ConfigStatus {
+        file: options.config_file,
+        loaded_at: Some(now),
+        rejected: None,
+        warnings: options.config.warnings.iter().map(ToString::to_string).collect(),
+        allow_metadata_tiers: options.config.allow_metadata_tiers,
+    };
+    let first = Snapshot {
+        at: now,
+        started_at: now,
+        tiers: BTreeMap::new(),
+        waiting: options.config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect(),
+        config: config.clone(),
+        store: options.history.status(),
+        ready: false,
+    };
+    let (snapshot, published) = watch::channel(Arc::new(first));
+    let mut control = ControlLoop {
+        clock: options.clock,
+        started_at: now,
+        tiers: BTreeMap::new(),
+        config,
+        history: options.history,
+        injected: options.injected,
+        counters: options.counters,
+        events: events_in,
+        finished_minutes: Vec::new(),
+        committed_minute: now.timestamp().div_euclid(60),
+        // A file without tiers has nothing to wait for: its ScaledObjects declare theirs.
+        ready: options.config.tiers.is_empty(),
+        snapshot,
+        tasks: TaskTracker::new(),
+        stop: options.stop,
+    };
+    for settings in options.config.tiers {
+        control.add_tier(settings).await;
+    }
+    control.publish();
+    let published = Published { snapshot: published, declare: declare_in };
+    (published, updates_in, control.run(events, declarations, updates))
+}
+
+impl ControlLoop {
+    async fn run(
+        mut self,
+        mut events: mpsc::Receiver<(TierId, TierEvent)>,
+        mut declarations: mpsc::Receiver<Declare>,
+        mut updates: mpsc::Receiver<ConfigUpdate>,
+    ) {
+        let mut tick = tokio::time::interval(self.clock.real(TICK));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let stop = self.stop.clone();
+        loop {
+            tokio::select! {
+                // Stop first; then what changes who is asked about; the rest as it comes.
+                biased;
+                () = stop.cancelled() => break,
+                Some(update) = updates.recv() => self.configure(update).await,
+                Some(declared) = declarations.recv() => self.declare(declared).await,
+                // A flood of events must not starve the tick: `biased` would, so the events come last.
+                _ = tick.tick() => self.tick(),
+                Some(event) = events.recv() => {
+                    self.take(event);
+                    for _ in 1..EVENTS_A_PUBLICATION {
+                        let Ok(event) = events.try_recv() else { break };
+                        self.take(event);
+                    }
+                }
+            }
+            self.publish();
+        }
+        self.shut_down().await;
+    }
+
+    /// One event of one tier. Events of a tier that has gone meanwhile are dropped.
+    fn take(&mut self, (id, event): (TierId, TierEvent)) {
+        let now = self.clock.now();
+        let Some(tier) = self.tiers.get_mut(&id) else { return };
+        match event {
+            TierEvent::Discovered(discovered) => tier.discovered(discovered, now),
+            TierEvent::Page { target, at, result } => {
+                if let Err(failure) = &result {
+                    self.counters.scrape_failed(&id, failure.kind);
+                }
+                tier.page(&target, at, result);
+            }
+            TierEvent::Activator { at, result } => tier.activator(at, result),
+            TierEvent::RoundDone { .. } => self.decide(&id, now),
+        }
+    }
+
+    /// Decides the tiers whose rounds hang or that have none, and commits finished minutes.
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        let overdue: Vec<TierId> = self
+            .tiers
+            .iter()
+            .filter(|(_, tier)| tier.is_overdue(now))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in overdue {
+            self.decide(&id, now);
+        }
+        self.expire_declared(now);
+        self.commit_minutes(now);
+    }
+
+    fn decide(&mut self, id: &TierId, now: DateTime<Utc>) {
+        let Some(tier) = self.tiers.get_mut(id) else { return };
+        if let Some(point) = tier.decide(now) {
+            self.finished_minutes.push((id.clone(), point));
+        }
+        if !self.ready && self.tiers.values().all(Tier::had_first_round) {
+            info!(tiers = self.tiers.len(), "ready");
+            self.ready = true;
+        }
+    }
+
+    /// One commit a minute, for all tiers: what was measured, and what was learned.
+    fn commit_minutes(&mut self, now: DateTime<Utc>) {
+        let minute = now.timestamp().div_euclid(60);
+        if minute == self.committed_minute || now.timestamp().rem_euclid(60) < COMMIT_SECOND {
+            return;
+        }
+        self.committed_minute = minute;
+        if self.finished_minutes.is_empty() {
+            return;
+        }
+        let points = std::mem::take(&mut self.finished_minutes);
+        self.history.commit(points, self.memories());
+    }
+
+    fn memories(&self) -> Vec<(TierId, Vec<u8>)> {
+        self.tiers.iter().map(|(id, tier)| (id.clone(), tier.memory_bytes())).collect()
+    }
+
+    /// Publishes if anything changed.
+    fn publish(&mut self) {
+        let changed = self.tiers.values_mut().fold(false, |changed, tier| tier.take_changed() || changed);
+        let store = self.history.status();
+        let before = Arc::clone(&self.snapshot.borrow());
+        let same_tiers = before.tiers.len() == self.tiers.values().filter(|t| t.status().is_some()).count();
+        if !changed
+            && same_tiers
+            && before.ready == self.ready
+            && before.store == store
+            && before.config == self.config
+        {
+            return;
+        }
+        let mut tiers = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for (id, tier) in &self.tiers {
+            match tier.status() {
+                Some(status) => {
+                    tiers.insert(id.clone(), Arc::clone(status));
+                }
+                None => waiting.push(id.clone()),
+            }
+        }
+        self.snapshot.send_replace(Arc::new(Snapshot {
+            at: self.clock.now(),
+            started_at: self.started_at,
+            tiers,
+            waiting,
+            config: self.config.clone(),
+            store,
+            ready: self.ready,
+        }));
+    }
+
+    async fn shut_down(mut self) {
+        for tier in self.tiers.values() {
+            tier.stop();
+        }
+        self.tasks.close();
+        // Tasks end at their next await; a fetch that is under way is dropped with its task.
+        if tokio::time::timeout(Duration::from_secs(2), self.tasks.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tasks.len(), "tasks still run at shutdown");
+        }
+        let points = std::mem::take(&mut self.finished_minutes);
+        self.history.commit(points, self.memories());
+    }
+}

@@ -15,6 +15,7 @@ pub mod aggregate;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod config_watch;
 pub mod control_loop;
 pub mod decision;
 pub mod engines;
@@ -29,6 +30,7 @@ pub mod snapshot;
 pub mod sources;
 pub mod supervise;
 pub mod supply;
+pub mod telemetry;
 pub mod units;
 
 /// The generated half of KEDA's contract.

@@ -46,6 +46,8 @@ pub struct TierStatus {
     pub floors_ahead: Vec<FloorAhead>,
     /// Declared by a ScaledObject's metadata instead of the file.
     pub declared_by_metadata: bool,
+    /// When a ScaledObject last declared it; the caller declares it anew now and then, else it is forgotten.
+    pub declared_at: Option<DateTime<Utc>>,
     /// Unknown metadata keys and the like.
     pub warnings: Vec<String>,
     /// Minutes of demand history in the store.
@@ -69,7 +71,7 @@ pub struct FloorAhead {
 }
 
 /// The configuration in force.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigStatus {
     /// The file.
@@ -85,7 +87,7 @@ pub struct ConfigStatus {
 }
 
 /// The store.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreStatus {
     /// Where it is; None without one.

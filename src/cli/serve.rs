@@ -1,15 +1,84 @@
-//! The command `serve`. To be written.
+//! The command `serve`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+use super::EXIT_BAD_CONFIGURATION;
+use crate::clock::Clock;
+use crate::config;
+use crate::server::{self, Running, ServerOptions};
+use crate::telemetry::{self, LogFormat};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The configuration file: see `schema`, and docs/configuration.md.
+    #[arg(long, short, value_name = "FILE", env = "KEDA_VLLM_SCALER_CONFIG")]
+    config: PathBuf,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t, env = "KEDA_VLLM_SCALER_LOG_FORMAT")]
+    log_format: LogFormat,
+    /// What is logged: a level, or directives such as `info,keda_vllm_scaler::scrape=debug`.
+    #[arg(long, default_value = "info", value_name = "FILTER", env = "KEDA_VLLM_SCALER_LOG")]
+    log: String,
+}
 
-/// Runs the command.
+/// Runs until SIGTERM or SIGINT. SIGHUP reads the configuration again.
 ///
 /// # Errors
-/// Run-time failures, told on standard error with exit code 1.
-pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not available yet")
+/// When a port can't be bound, or a task ends that must not. A bad configuration is printed and exits with 64.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { config: file, log_format, log } = args;
+    let config = match config::load_file(&file) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
+        }
+    };
+    telemetry::init(log_format, &log)?;
+    for warning in &config.warnings {
+        warn!(%warning, "configuration");
+    }
+    info!(version = env!("CARGO_PKG_VERSION"), file = %file.display(), tiers = config.tiers.len(), "starting");
+    let options = ServerOptions {
+        config,
+        config_file: Some(file),
+        clock: Clock::system(),
+        injected: std::collections::HashMap::new(),
+    };
+    let running = server::start(options).await?;
+    until_told_to_stop(running).await
+}
+
+async fn until_told_to_stop(mut running: Running) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be watched")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be watched")?;
+    let mut hangup = signal(SignalKind::hangup()).context("SIGHUP can't be watched")?;
+    let hangups = running.hangups();
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            // A full queue means that a reload is on its way already.
+            _ = hangup.recv() => drop(hangups.try_send(())),
+            failed = running.failed() => {
+                failed?;
+                break;
+            }
+        }
+    }
+    info!("stopping");
+    tokio::select! {
+        stopped = running.stop() => stopped?,
+        // A second signal: now.
+        _ = terminate.recv() => anyhow::bail!("stopped by a second signal before everything had ended"),
+        _ = interrupt.recv() => anyhow::bail!("stopped by a second signal before everything had ended"),
+    }
+    info!("stopped");
+    Ok(ExitCode::SUCCESS)
 }

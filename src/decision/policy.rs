@@ -80,6 +80,12 @@ impl Policy {
         self.cold_start + self.control_delay
     }
 
+    /// The same policy, whatever the tiers are called.
+    #[must_use]
+    pub fn same_terms(&self, other: &Self) -> bool {
+        self == other || Self { tier: other.tier.clone(), ..self.clone() } == *other
+    }
+
     /// How long a lower number must have been enough before it is answered.
     ///
     /// Auto is the longer of one lead time and drain + cold start: giving a replica back and needing it again costs both.

@@ -1,0 +1,59 @@
+//! Takes a changed configuration file to the control loop: on SIGHUP, and when the file's bytes change.
+//!
+//! The bytes are compared, not the modification time: Kubernetes mounts a ConfigMap as a symbolic link that it turns over,
+//! and change notifications of such mounts get lost.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::config;
+use crate::control_loop::ConfigUpdate;
+
+/// How often the file is looked at, in real time. Kubernetes itself takes up to a minute to change a mount.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Watches until `stop`. `hangups` carries SIGHUPs: the file is read again even if its bytes are the same.
+pub async fn run(
+    file: PathBuf,
+    mut hangups: mpsc::Receiver<()>,
+    updates: mpsc::Sender<ConfigUpdate>,
+    stop: CancellationToken,
+) {
+    let mut seen = read(&file).await.ok();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let forced = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = look.tick() => false,
+            Some(()) = hangups.recv() => true,
+        };
+        let now_there = read(&file).await;
+        if !forced && now_there.as_ref().ok() == seen.as_ref() {
+            continue;
+        }
+        info!(file = %file.display(), forced, "configuration read again");
+        let update = match &now_there {
+            Ok(text) => match config::load(text) {
+                Ok(config) => ConfigUpdate::Accepted(Box::new(config), None),
+                Err(problems) => ConfigUpdate::Rejected(problems.to_string()),
+            },
+            Err(error) => ConfigUpdate::Rejected(error.clone()),
+        };
+        seen = now_there.ok();
+        if updates.send(update).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read(file: &Path) -> Result<String, String> {
+    let path = file.to_owned();
+    tokio::task::spawn_blocking(move || config::read_text(&path).map_err(|error| error.to_string()))
+        .await
+        .map_err(|error| error.to_string())?
+}

@@ -1,0 +1,99 @@
+//! Tiers that ScaledObjects declare by their metadata: taken up at once, forgotten a day after they were last declared.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tracing::{info, warn};
+
+use super::ControlLoop;
+use super::tier::{Declared, Remembered, Tier};
+use crate::config::TierSettings;
+use crate::decision::{Policy, TierId};
+use crate::snapshot::Declare;
+use crate::units::since;
+
+/// Declared tiers in all. A ScaledObject is one; beyond this somebody generates them, and memory must stay bounded.
+const MAX_DECLARED: usize = 5_000;
+
+/// KEDA tells nobody when a ScaledObject is deleted. Far above any gap between two HPA syncs or two restarts of KEDA.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// Two policies under one name: within this long both are in use (two triggers of one ScaledObject); after it the older
+/// is what the ScaledObject said before it was edited.
+const BOTH_IN_USE: Duration = Duration::from_secs(600);
+
+/// The name of a declared tier when its own is taken by another declaration of the same ScaledObject.
+#[must_use]
+pub fn second_name(policy: &Policy) -> TierId {
+    let mut hasher = DefaultHasher::new();
+    // Debug of a Policy is its every field; equal policies print alike.
+    format!("{policy:?}").hash(&mut hasher);
+    TierId::new(&policy.tier.namespace, format!("{}~{:08x}", policy.tier.name, hasher.finish() as u32))
+}
+
+impl ControlLoop {
+    /// Takes a declaration and decides it at once, so that the call that brought it can be answered.
+    pub(super) async fn declare(&mut self, declared: Declare) {
+        let now = self.clock.now();
+        let Declare { policy, warnings, done } = declared;
+        let declaration = Declared { at: now, warnings };
+        let id = self.name_for(&policy, now);
+        match self.tiers.get_mut(&id) {
+            Some(tier) if tier.declared.is_none() => {
+                // The file took the name meanwhile; the caller is told so at its next call.
+            }
+            Some(tier) if tier.settings().policy.same_terms(&policy) => tier.declared = Some(declaration),
+            existing => {
+                let renew = existing.is_some();
+                if !renew && self.declared_count() >= MAX_DECLARED {
+                    warn!(tier = %id, limit = MAX_DECLARED, "declared tier refused: too many");
+                    return;
+                }
+                info!(tier = %id, renew, warnings = declaration.warnings.len(), "tier declared by metadata");
+                for warning in &declaration.warnings {
+                    warn!(tier = %id, warning, "metadata");
+                }
+                let mut policy = policy;
+                policy.tier = id.clone();
+                let remembered = if renew { Remembered::default() } else { self.remembered(&id).await };
+                let tier = Tier::new(
+                    TierSettings::declared(policy),
+                    remembered,
+                    Some(declaration),
+                    self.stop.child_token(),
+                    now,
+                );
+                self.tiers.insert(id.clone(), tier);
+            }
+        }
+        self.decide(&id, now);
+        self.publish();
+        // The caller may have given up; then nobody listens.
+        drop(done.send(()));
+    }
+
+    fn name_for(&self, policy: &Policy, now: DateTime<Utc>) -> TierId {
+        let taken = self.tiers.get(&policy.tier).is_some_and(|tier| {
+            tier.declared.as_ref().is_some_and(|declared| since(now, declared.at) < BOTH_IN_USE)
+                && !tier.settings().policy.same_terms(policy)
+        });
+        if taken { second_name(policy) } else { policy.tier.clone() }
+    }
+
+    fn declared_count(&self) -> usize {
+        self.tiers.values().filter(|tier| tier.declared.is_some()).count()
+    }
+
+    pub(super) fn expire_declared(&mut self, now: DateTime<Utc>) {
+        self.tiers.retain(|id, tier| {
+            let keep =
+                tier.declared.as_ref().is_none_or(|declared| since(now, declared.at) < FORGOTTEN_AFTER);
+            if !keep {
+                info!(tier = %id, "declared tier forgotten");
+                tier.stop();
+            }
+            keep
+        });
+    }
+}

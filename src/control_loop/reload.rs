@@ -1,0 +1,141 @@
+//! Tiers come, change and go with the configuration.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use super::tier::{RECENT_MINUTES, Remembered, Tier};
+use super::{ConfigUpdate, ControlLoop};
+use crate::config::{Config, SourceSettings, TierSettings};
+use crate::decision::TierId;
+use crate::scrape::rounds::{self, RoundsConfig};
+use crate::sources;
+use crate::supply::Discovered;
+
+/// How long the store may take to say what it knows of a tier; after that the tier begins anew.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl ControlLoop {
+    pub(super) async fn configure(&mut self, update: ConfigUpdate) {
+        match update {
+            ConfigUpdate::Rejected(problems) => {
+                if self.config.rejected.as_ref() != Some(&problems) {
+                    error!(file = self.config.file, problems, "new configuration refused; the old one stays");
+                }
+                self.counters.config_rejected();
+                self.config.rejected = Some(problems);
+            }
+            ConfigUpdate::Accepted(config, done) => {
+                self.take_config(*config).await;
+                self.publish();
+                if let Some(done) = done {
+                    // Nobody listens when the caller was cut.
+                    drop(done.send(()));
+                }
+            }
+        }
+    }
+
+    async fn take_config(&mut self, config: Config) {
+        let now = self.clock.now();
+        self.config.loaded_at = Some(now);
+        self.config.rejected = None;
+        self.config.allow_metadata_tiers = config.allow_metadata_tiers;
+        self.config.warnings = config.warnings.iter().map(ToString::to_string).collect();
+        for warning in &self.config.warnings {
+            warn!(warning, "configuration");
+        }
+        let wanted: Vec<TierId> = config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect();
+        let allow_declared = config.allow_metadata_tiers;
+        self.tiers.retain(|id, tier| {
+            let keep = wanted.contains(id) || (tier.declared.is_some() && allow_declared);
+            if !keep {
+                info!(tier = %id, "tier removed");
+                tier.stop();
+            }
+            keep
+        });
+        let (mut added, mut changed) = (0, 0);
+        for settings in config.tiers {
+            let id = settings.policy.tier.clone();
+            match self.tiers.get(&id) {
+                Some(tier) if tier.declared.is_none() && *tier.settings() == settings => {}
+                Some(tier) if tier.declared.is_none() => {
+                    changed += 1;
+                    self.change_tier(settings);
+                }
+                _ => {
+                    added += 1;
+                    self.add_tier(settings).await;
+                }
+            }
+        }
+        info!(tiers = self.tiers.len(), added, changed, "configuration in force");
+        self.counters.config_accepted(now);
+    }
+
+    pub(super) async fn add_tier(&mut self, settings: TierSettings) {
+        let id = settings.policy.tier.clone();
+        let remembered = self.remembered(&id).await;
+        let stop = self.stop.child_token();
+        self.start_tasks(&settings, &stop);
+        let tier = Tier::new(settings, remembered, None, stop, self.clock.now());
+        if let Some(replaced) = self.tiers.insert(id, tier) {
+            replaced.stop();
+        }
+    }
+
+    fn change_tier(&mut self, settings: TierSettings) {
+        let stop = self.stop.child_token();
+        let id = settings.policy.tier.clone();
+        self.start_tasks(&settings, &stop);
+        let now = self.clock.now();
+        if let Some(tier) = self.tiers.get_mut(&id) {
+            info!(tier = %id, "tier changed");
+            tier.reconfigure(settings, stop);
+        }
+        self.decide(&id, now);
+    }
+
+    pub(super) async fn remembered(&self, id: &TierId) -> Remembered {
+        let minute = self.clock.now().timestamp().div_euclid(60);
+        let loaded = tokio::time::timeout(STORE_PATIENCE, self.history.load(id)).await;
+        let Ok((memory, points)) = loaded else {
+            warn!(tier = %id, "the store doesn't answer: this tier begins without its history");
+            return Remembered::default();
+        };
+        let from = minute - RECENT_MINUTES as i64;
+        Remembered {
+            memory,
+            minutes: points.len() as u64,
+            recent: points.into_iter().filter(|point| point.minute >= from && point.minute <= minute).collect(),
+        }
+    }
+
+    /// The tier's source and its scrape rounds.
+    fn start_tasks(&self, settings: &TierSettings, stop: &tokio_util::sync::CancellationToken) {
+        let id = settings.policy.tier.clone();
+        let discovered = match &settings.source {
+            SourceSettings::Fixed { urls } => watch::channel(sources::fixed(urls)).1,
+            SourceSettings::Dns { .. } => {
+                let (tx, rx) = watch::channel(Discovered::Unknown { why: "not resolved yet".to_owned() });
+                let run = sources::dns::run(settings.source.clone(), self.clock, tx, stop.clone());
+                self.tasks.spawn(run);
+                rx
+            }
+            SourceSettings::Injected => match self.injected.get(&id) {
+                Some(rx) => rx.clone(),
+                None => watch::channel(Discovered::Unknown { why: "nothing was handed in".to_owned() }).1,
+            },
+        };
+        let rounds = RoundsConfig {
+            tier: id,
+            settings: settings.scrape.clone(),
+            model: settings.model.clone(),
+            activator: settings.activator.clone(),
+            clock: self.clock,
+        };
+        self.tasks.spawn(rounds::run(rounds, discovered, self.events.clone(), stop.clone()));
+    }
+}

@@ -1,0 +1,257 @@
+//! One tier's state: its window of pages, its memory, its last status.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::aggregate::{PageFailure, TierWindow, WindowSettings};
+use crate::config::TierSettings;
+use crate::decision::{Answer, BoundKind, Decision, Memory, Policy, decide};
+use crate::engines::EnginePage;
+use crate::history::{HistoryPoint, MinuteAccumulator};
+use crate::snapshot::{FloorAhead, TierStatus};
+use crate::supply::Discovered;
+use crate::units::{earlier, later, since};
+
+/// What the page plots: six hours, a point a minute.
+pub(super) const RECENT_MINUTES: usize = 360;
+
+/// How far ahead floors are shown.
+const FLOORS_SHOWN_AHEAD: Duration = Duration::from_secs(24 * 3600);
+
+/// Over how long latencies are judged: long enough for a few hundred requests on a small tier.
+const SHAPE_WINDOW: Duration = Duration::from_secs(120);
+
+/// What the store knew of a tier.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    pub memory: Option<Vec<u8>>,
+    pub recent: Vec<HistoryPoint>,
+    pub minutes: u64,
+}
+
+/// A tier that ScaledObject metadata declared.
+#[derive(Debug, Clone)]
+pub(super) struct Declared {
+    pub at: DateTime<Utc>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tier {
+    settings: TierSettings,
+    policy: Arc<Policy>,
+    window: TierWindow,
+    memory: Memory,
+    minute: MinuteAccumulator,
+    recent: VecDeque<HistoryPoint>,
+    recent_published: Arc<Vec<HistoryPoint>>,
+    history_minutes: u64,
+    pub declared: Option<Declared>,
+    decided_at: Option<DateTime<Utc>>,
+    rounds: u64,
+    status: Option<Arc<TierStatus>>,
+    changed: bool,
+    tasks: CancellationToken,
+}
+
+impl Tier {
+    pub(super) fn new(
+        settings: TierSettings,
+        remembered: Remembered,
+        declared: Option<Declared>,
+        tasks: CancellationToken,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let memory = match &remembered.memory {
+            Some(bytes) => Memory::from_bytes(bytes).restarted(now),
+            None => Memory::started(now),
+        };
+        let recent: VecDeque<HistoryPoint> = remembered.recent.into();
+        Self {
+            policy: Arc::new(settings.policy.clone()),
+            window: TierWindow::new(window_settings(&settings)),
+            settings,
+            memory,
+            minute: MinuteAccumulator::default(),
+            recent_published: Arc::new(recent.iter().copied().collect()),
+            recent,
+            history_minutes: remembered.minutes,
+            declared,
+            decided_at: None,
+            rounds: 0,
+            status: None,
+            changed: true,
+            tasks,
+        }
+    }
+
+    pub(super) fn settings(&self) -> &TierSettings {
+        &self.settings
+    }
+
+    /// Takes new settings. What was learned stays; the pages stay unless they would now be read differently.
+    pub(super) fn reconfigure(&mut self, settings: TierSettings, tasks: CancellationToken) {
+        self.tasks.cancel();
+        self.tasks = tasks;
+        if settings.scrape != self.settings.scrape
+            || settings.source != self.settings.source
+            || settings.model != self.settings.model
+        {
+            self.window = TierWindow::new(window_settings(&settings));
+        }
+        self.policy = Arc::new(settings.policy.clone());
+        self.settings = settings;
+        self.changed = true;
+    }
+
+    pub(super) fn stop(&self) {
+        self.tasks.cancel();
+    }
+
+    pub(super) fn discovered(&mut self, discovered: Discovered, now: DateTime<Utc>) {
+        self.window.discovered(&discovered, now);
+    }
+
+    pub(super) fn page(&mut self, target: &str, at: DateTime<Utc>, result: Result<EnginePage, PageFailure>) {
+        self.window.page(target, at, result);
+    }
+
+    pub(super) fn activator(&mut self, at: DateTime<Utc>, result: Result<f64, String>) {
+        self.window.activator(at, result);
+    }
+
+    /// No decision for longer than a round should take. A clock that was set back makes a tier overdue at once.
+    pub(super) fn is_overdue(&self, now: DateTime<Utc>) -> bool {
+        match self.decided_at {
+            Some(at) => now < at || since(now, at) >= self.settings.scrape.interval,
+            // The first round decides, or, should it hang, the time that one may take.
+            None => self.policy.floors_only,
+        }
+    }
+
+    pub(super) fn had_first_round(&self) -> bool {
+        self.rounds > 0
+    }
+
+    pub(super) fn status(&self) -> Option<&Arc<TierStatus>> {
+        self.status.as_ref()
+    }
+
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    pub(super) fn memory_bytes(&self) -> Vec<u8> {
+        self.memory.to_bytes()
+    }
+
+    /// Observes, learns, decides. Returns the minute that this closed, for the store.
+    pub(super) fn decide(&mut self, now: DateTime<Utc>) -> Option<HistoryPoint> {
+        let observation = if self.policy.floors_only {
+            crate::decision::Observation::unknown("declared by metadata: no source of load")
+        } else {
+            self.window.observe(now)
+        };
+        self.memory.learn(&self.policy, &observation, now);
+        let decision = decide(&self.policy, &observation, &self.memory, now);
+        self.memory.record(&decision);
+        self.log_change(&decision);
+        let finished = self.minute.add(now, &observation, &decision);
+        if let Some(point) = finished {
+            self.remember(point);
+        }
+        self.decided_at = Some(now);
+        self.rounds += 1;
+        self.changed = true;
+        self.status = Some(Arc::new(TierStatus {
+            policy: Arc::clone(&self.policy),
+            floors_ahead: floors_ahead(&self.policy, now),
+            decision,
+            observation,
+            recent: Arc::clone(&self.recent_published),
+            declared_by_metadata: self.declared.is_some(),
+            declared_at: self.declared.as_ref().map(|declared| declared.at),
+            warnings: self.declared.as_ref().map(|declared| declared.warnings.clone()).unwrap_or_default(),
+            history_minutes: self.history_minutes,
+        }));
+        finished
+    }
+
+    fn remember(&mut self, point: HistoryPoint) {
+        self.recent.push_back(point);
+        while self.recent.len() > RECENT_MINUTES {
+            self.recent.pop_front();
+        }
+        self.recent_published = Arc::new(self.recent.iter().copied().collect());
+        self.history_minutes += 1;
+    }
+
+    /// A line where the answer, or the reason for having none, changes.
+    fn log_change(&self, decision: &Decision) {
+        let before = self.status.as_ref().map(|status| &status.decision);
+        if before.is_some_and(|before| same_news(&before.answer, &decision.answer)) {
+            return;
+        }
+        let tier = decision.tier.to_string();
+        let from = before.and_then(Decision::required);
+        match &decision.answer {
+            Answer::Required(to) => info!(
+                tier,
+                from,
+                to,
+                cause = decision.winner.kind.name(),
+                held_by = decision.held.as_ref().map(|held| held.kind.name()),
+                because = decision.winner.because,
+                "required replicas changed"
+            ),
+            Answer::Unknown { why } => warn!(tier, from, why, "required replicas unknown: KEDA gets an error and holds"),
+        }
+        if decision.winner.kind == BoundKind::Max && before.is_none_or(|before| before.winner.kind != BoundKind::Max) {
+            warn!(tier, max = self.policy.max, because = decision.winner.because, "the maximum binds");
+        }
+    }
+}
+
+/// The same answer, or no answer again (the words of the reason may carry ages that change each round).
+fn same_news(before: &Answer, after: &Answer) -> bool {
+    match (before, after) {
+        (Answer::Required(before), Answer::Required(after)) => before == after,
+        (Answer::Unknown { .. }, Answer::Unknown { .. }) => true,
+        _ => false,
+    }
+}
+
+fn window_settings(settings: &TierSettings) -> WindowSettings {
+    WindowSettings {
+        rate_window: settings.scrape.rate_window,
+        stale_after: settings.scrape.stale_after,
+        shape_window: SHAPE_WINDOW,
+        hold_unknown: settings.policy.hold_unknown,
+    }
+}
+
+/// The windows that are open now or open within a day, by the time they are answered.
+fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
+    let horizon = later(now, FLOORS_SHOWN_AHEAD);
+    let mut ahead: Vec<FloorAhead> = policy
+        .floors
+        .iter()
+        .filter_map(|floor| {
+            let opening = floor.window.current_or_next_opening(now)?;
+            (opening.opens_at <= horizon).then(|| FloorAhead {
+                name: floor.name.clone(),
+                replicas: floor.replicas,
+                opens_at: opening.opens_at,
+                answered_from: earlier(opening.opens_at, policy.lead()),
+                closes_at: opening.closes_at,
+            })
+        })
+        .collect();
+    ahead.sort_by_key(|floor| floor.opens_at);
+    ahead
+}
