@@ -48,6 +48,9 @@ pub struct EnginePage {
 }
 
 /// One scheduler of vLLM. Counters are raw values since its start; rates are made in [`crate::aggregate`].
+///
+/// A counter is `Some(0.0)` where its `# TYPE` line stands without samples, as vLLM creates some series with the first
+/// event. A histogram in that state is `None`: nothing was observed yet, and its bounds are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineSample {
@@ -114,6 +117,9 @@ pub struct MissingMetric {
 /// Why a page can't be used. Each is one value of the label `cause` in the scaler's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
+    /// Nothing at all.
+    #[error("the page is empty")]
+    Empty,
     /// HTML, JSON or binary with status 200: a wrong port or a proxy's page.
     #[error("not a metrics page (it begins with {0:?}): is this the port of vLLM's API server?")]
     NotExposition(String),
@@ -142,6 +148,16 @@ pub enum PageError {
         /// What the page has.
         present: String,
     },
+    /// A series stands twice: several replicas' pages merged into one, or an unknown label tells them apart.
+    #[error(
+        "line {line}: {name} stands twice with the same model and engine: is this the page of one replica?"
+    )]
+    Duplicate {
+        /// Counted from 1.
+        line: usize,
+        /// The family.
+        name: &'static str,
+    },
     /// A value that can't be: a negative count, a usage above 1, NaN where a number is needed.
     #[error("{name} has the value {value}")]
     Impossible {
@@ -150,4 +166,22 @@ pub enum PageError {
         /// As written.
         value: String,
     },
+}
+
+impl PageError {
+    /// The value of the label `cause`: a fixed, short name.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::NotExposition(_) => "not_exposition",
+            Self::Malformed { .. } => "malformed",
+            Self::Truncated => "truncated",
+            Self::NoEngineSeries => "no_engine_series",
+            Self::SeveralModels(_) => "several_models",
+            Self::NoSuchModel { .. } => "no_such_model",
+            Self::Duplicate { .. } => "duplicate",
+            Self::Impossible { .. } => "impossible",
+        }
+    }
 }
