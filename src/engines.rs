@@ -105,6 +105,35 @@ pub struct Histogram {
     pub sum: f64,
 }
 
+impl Histogram {
+    /// The mean of the observed values; None without observations.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// The value that a share `q` (0 to 1) of the observations doesn't exceed, interpolated within its bucket from zero
+    /// up, the highest finite bound where it lies beyond (the rule of Prometheus' `histogram_quantile`). None without
+    /// observations or bounds.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let highest = *self.bounds.last()?;
+        if !self.count.is_finite() || self.count <= 0.0 {
+            return None;
+        }
+        let rank = q.clamp(0.0, 1.0) * self.count;
+        let buckets = self.bounds.iter().zip(&self.cumulative);
+        let (mut lower, mut below) = (self.bounds.first()?.min(0.0), 0.0);
+        for (&upper, &cumulative) in buckets {
+            if cumulative >= rank && cumulative > below {
+                return Some(lower + (upper - lower) * (rank - below) / (cumulative - below));
+            }
+            (lower, below) = (upper, cumulative);
+        }
+        Some(highest)
+    }
+}
+
 /// A metric that the page doesn't offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingMetric {
@@ -183,5 +212,36 @@ impl PageError {
             Self::Duplicate { .. } => "duplicate",
             Self::Impossible { .. } => "impossible",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(cumulative: [f64; 3], count: f64) -> Histogram {
+        Histogram { bounds: vec![1.0, 2.0, 4.0], cumulative: cumulative.into(), count, sum: 30.0 }
+    }
+
+    #[test]
+    fn a_quantile_is_interpolated_within_its_bucket() {
+        let observed = histogram([10.0, 10.0, 20.0], 20.0);
+        assert_eq!(observed.quantile(0.25), Some(0.5));
+        assert_eq!(observed.quantile(0.5), Some(1.0));
+        assert_eq!(observed.quantile(0.75), Some(3.0));
+        assert_eq!(observed.quantile(1.0), Some(4.0));
+        assert_eq!(observed.mean(), Some(1.5));
+    }
+
+    #[test]
+    fn a_quantile_beyond_the_bounds_is_the_highest_bound() {
+        assert_eq!(histogram([0.0, 0.0, 1.0], 20.0).quantile(0.95), Some(4.0));
+    }
+
+    #[test]
+    fn without_observations_there_is_no_quantile_and_no_mean() {
+        let nothing = histogram([0.0, 0.0, 0.0], 0.0);
+        assert_eq!((nothing.quantile(0.5), nothing.mean()), (None, None));
+        assert_eq!(Histogram { count: 3.0, ..Histogram::default() }.quantile(0.5), None);
     }
 }
