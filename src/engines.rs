@@ -48,6 +48,9 @@ pub struct EnginePage {
 }
 
 /// One scheduler of vLLM. Counters are raw values since its start; rates are made in [`crate::aggregate`].
+///
+/// A counter is `Some(0.0)` where its `# TYPE` line stands without samples, as vLLM creates some series with the first
+/// event. A histogram in that state is `None`: nothing was observed yet, and its bounds are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineSample {
@@ -102,6 +105,35 @@ pub struct Histogram {
     pub sum: f64,
 }
 
+impl Histogram {
+    /// The mean of the observed values; None without observations.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// The value that a share `q` (0 to 1) of the observations doesn't exceed, interpolated within its bucket from zero
+    /// up, the highest finite bound where it lies beyond (the rule of Prometheus' `histogram_quantile`). None without
+    /// observations or bounds.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let highest = *self.bounds.last()?;
+        if !self.count.is_finite() || self.count <= 0.0 {
+            return None;
+        }
+        let rank = q.clamp(0.0, 1.0) * self.count;
+        let buckets = self.bounds.iter().zip(&self.cumulative);
+        let (mut lower, mut below) = (self.bounds.first()?.min(0.0), 0.0);
+        for (&upper, &cumulative) in buckets {
+            if cumulative >= rank && cumulative > below {
+                return Some(lower + (upper - lower) * (rank - below) / (cumulative - below));
+            }
+            (lower, below) = (upper, cumulative);
+        }
+        Some(highest)
+    }
+}
+
 /// A metric that the page doesn't offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingMetric {
@@ -114,6 +146,9 @@ pub struct MissingMetric {
 /// Why a page can't be used. Each is one value of the label `cause` in the scaler's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
+    /// Nothing at all.
+    #[error("the page is empty")]
+    Empty,
     /// HTML, JSON or binary with status 200: a wrong port or a proxy's page.
     #[error("not a metrics page (it begins with {0:?}): is this the port of vLLM's API server?")]
     NotExposition(String),
@@ -142,6 +177,16 @@ pub enum PageError {
         /// What the page has.
         present: String,
     },
+    /// A series stands twice: several replicas' pages merged into one, or an unknown label tells them apart.
+    #[error(
+        "line {line}: {name} stands twice with the same model and engine: is this the page of one replica?"
+    )]
+    Duplicate {
+        /// Counted from 1.
+        line: usize,
+        /// The family.
+        name: &'static str,
+    },
     /// A value that can't be: a negative count, a usage above 1, NaN where a number is needed.
     #[error("{name} has the value {value}")]
     Impossible {
@@ -150,4 +195,53 @@ pub enum PageError {
         /// As written.
         value: String,
     },
+}
+
+impl PageError {
+    /// The value of the label `cause`: a fixed, short name.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::NotExposition(_) => "not_exposition",
+            Self::Malformed { .. } => "malformed",
+            Self::Truncated => "truncated",
+            Self::NoEngineSeries => "no_engine_series",
+            Self::SeveralModels(_) => "several_models",
+            Self::NoSuchModel { .. } => "no_such_model",
+            Self::Duplicate { .. } => "duplicate",
+            Self::Impossible { .. } => "impossible",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(cumulative: [f64; 3], count: f64) -> Histogram {
+        Histogram { bounds: vec![1.0, 2.0, 4.0], cumulative: cumulative.into(), count, sum: 30.0 }
+    }
+
+    #[test]
+    fn a_quantile_is_interpolated_within_its_bucket() {
+        let observed = histogram([10.0, 10.0, 20.0], 20.0);
+        assert_eq!(observed.quantile(0.25), Some(0.5));
+        assert_eq!(observed.quantile(0.5), Some(1.0));
+        assert_eq!(observed.quantile(0.75), Some(3.0));
+        assert_eq!(observed.quantile(1.0), Some(4.0));
+        assert_eq!(observed.mean(), Some(1.5));
+    }
+
+    #[test]
+    fn a_quantile_beyond_the_bounds_is_the_highest_bound() {
+        assert_eq!(histogram([0.0, 0.0, 1.0], 20.0).quantile(0.95), Some(4.0));
+    }
+
+    #[test]
+    fn without_observations_there_is_no_quantile_and_no_mean() {
+        let nothing = histogram([0.0, 0.0, 0.0], 0.0);
+        assert_eq!((nothing.quantile(0.5), nothing.mean()), (None, None));
+        assert_eq!(Histogram { count: 3.0, ..Histogram::default() }.quantile(0.5), None);
+    }
 }
