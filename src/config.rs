@@ -1,1 +1,91 @@
-//! To be written.
+//! The configuration: one YAML file, or a ScaledObject's metadata, to checked settings.
+//!
+//! Every problem is told at once, with its path, its line and what to write instead. The way of a file:
+//!
+//! ```text
+//! text -> yaml (tree with lines) -> shape_check (each key by itself, against the table in file)
+//!                                -> resolve (keys together) -> Config, with lint's warnings
+//! ```
+//!
+//! [`trigger`] puts metadata into the same tree, so that a tier declared there meets the same checks. All of it is
+//! pure but [`load_file`] and [`missing_files`], which read the disk.
+
+use std::io::Read as _;
+use std::path::Path;
+
+mod address;
+mod file;
+mod lint;
+mod problem;
+mod profiles;
+mod quantity;
+mod resolve;
+pub mod schema;
+mod section;
+mod settings;
+mod shape;
+mod shape_check;
+pub mod trigger;
+mod yaml;
+
+pub use lint::keda_differences;
+pub use problem::{Problem, Problems};
+pub use settings::{
+    ActivatorSettings, Changes, Config, DnsPort, FileReference, FloorReference, GrpcSettings, Listen, Scheme,
+    ScrapeSettings, SourceSettings, TierSettings, TlsSettings,
+};
+
+/// Larger files are refused unread: a ConfigMap ends at 1 MiB too.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Why a file could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file can't be read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// Above [`MAX_FILE_BYTES`].
+    #[error("larger than 1 MiB, the most that a ConfigMap holds")]
+    TooLarge,
+    /// Not text.
+    #[error("not UTF-8 text (byte {0})")]
+    NotText(usize),
+    /// It was read and is wrong.
+    #[error("{0}")]
+    Problems(#[from] Problems),
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// All problems, in the order of the file.
+pub fn load(text: &str) -> Result<Config, Problems> {
+    let mut found = resolve::Findings::default();
+    // A byte order mark is an editor's, not YAML's.
+    match yaml::read(text.strip_prefix('\u{feff}').unwrap_or(text), &mut found.problems) {
+        Ok(root) => resolve::config(&root, found),
+        Err(problem::Reported) => Err(found.problems.sorted()),
+    }
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// When the file can't be read, is too large or no text, or has problems.
+pub fn load_file(path: impl AsRef<Path>) -> Result<Config, LoadError> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(LoadError::TooLarge);
+    }
+    let text =
+        String::from_utf8(bytes).map_err(|error| LoadError::NotText(error.utf8_error().valid_up_to()))?;
+    Ok(load(&text)?)
+}
+
+/// Certificates, keys and tokens that the configuration names and that are not on this machine: warnings for `check`,
+/// which may run elsewhere, and problems for the server.
+#[must_use]
+pub fn missing_files(config: &Config) -> Vec<Problem> {
+    resolve::missing_files(config)
+}

@@ -1,0 +1,248 @@
+//! What is legal but probably wrong. Each warning says what happens and what to write.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::problem::{Place, Problem, Problems};
+use super::profiles;
+use super::section::Section;
+use super::settings::{Config, FloorReference, TierSettings};
+use crate::decision::policy::{Hold, Policy, QueueAllowance, Ramp};
+use crate::schedule;
+use crate::units::format_span;
+
+/// Above this a KV cache counts as saturated: vLLM then preempts, and usage can't show the load any more.
+const KV_SATURATED: f64 = 0.95;
+/// The HPA's own sync period: a slower scrape lets it act on the same number twice.
+const HPA_SYNC: Duration = Duration::from_secs(15);
+/// From here on one replica is within the HPA's default tolerance of 10 % (Kubernetes HPA, `replica_calculator.go`).
+const SWALLOWED_FROM: u32 = 10;
+/// How far `check` looks ahead for days on which KEDA's cron trigger differs: a year and both changes of the clock.
+pub(super) const KEDA_LOOK_AHEAD_DAYS: u32 = 400;
+
+/// Warnings about one tier.
+pub(super) fn tier(section: &Section<'_>, tier: &TierSettings, warnings: &mut Problems) {
+    let policy = &tier.policy;
+    policy_warnings(section, policy, warnings);
+    scrape_warnings(&section.section("scrape"), tier, warnings);
+    if policy.capacity.prior_source == profiles::CONSERVATIVE_NAME {
+        let rates = policy.capacity.prior;
+        let meanwhile = if policy.capacity.learn { " until it is learned" } else { "" };
+        warnings.push(
+            section.section("capacity").place(),
+            format!(
+                "no capacity is configured: the conservative default of {} input and {} output tokens/s a replica counts{meanwhile}; write `inputTokensPerSecond` and `outputTokensPerSecond`, or `gpu` and `modelSize`",
+                rates.input_tokens_per_second, rates.output_tokens_per_second
+            ),
+        );
+    }
+}
+
+/// Warnings that a tier of the file and one of a ScaledObject's metadata share.
+pub(super) fn policy_warnings(section: &Section<'_>, policy: &Policy, warnings: &mut Problems) {
+    if let Hold::Fixed(hold) = policy.scale_down.hold
+        && hold < policy.cold_start
+    {
+        warnings.push(
+            &section.section("scaleDown").place_of("hold"),
+            format!(
+                "{} is shorter than the cold start of {}: a replica given back in a lull is missed for longer than it was spared; write auto, or at least the cold start",
+                format_span(hold),
+                format_span(policy.cold_start)
+            ),
+        );
+    }
+    let kv_cache = policy.signals.kv_cache;
+    if kv_cache.weight > 0.0 && kv_cache.target > KV_SATURATED {
+        warnings.push(
+            &section.section("signals").section("kvCache").place_of("target"),
+            format!("{} is above {KV_SATURATED}, where the KV cache is saturated and requests are preempted: write 0.8 to 0.9", kv_cache.target),
+        );
+    }
+    if nothing_may_queue(policy.acceptable_queue) {
+        warnings.push(
+            &section.place_of("acceptableQueue"),
+            "nothing may queue, so that every burst needs a spare replica: a few seconds are far cheaper, such as 5s",
+        );
+    }
+    if policy.dead_band.tolerance >= 0.1 && policy.max >= SWALLOWED_FROM && policy.max > policy.min {
+        warnings.push(
+            &section.section("hpa").place_of("tolerance"),
+            format!(
+                "from {SWALLOWED_FROM} replicas on a change of one disappears in the HPA's 10 % tolerance: set behavior.scaleUp.tolerance: \"0\" and behavior.scaleDown.tolerance: \"0\" in the ScaledObject (Kubernetes 1.35, KEDA 2.18), and hpa.tolerance: 0 here"
+            ),
+        );
+    }
+    let latency = policy.signals.latency;
+    if latency.weight == 0.0
+        && (latency.queue_time_p95.is_some() || latency.time_to_first_token_p95.is_some())
+    {
+        warnings.push(
+            section.section("signals").section("latency").place(),
+            "has a target but weight 0, so it is off: give it a weight above 0 or remove the target",
+        );
+    }
+    pool_beyond_max(section, policy, warnings);
+    for (written, floor) in section.sections("floors").iter().zip(&policy.floors) {
+        if floor.replicas <= policy.min {
+            warnings.push(
+                &written.place_of("desiredReplicas"),
+                format!(
+                    "{} is no more than the minimum of {}: this floor changes nothing",
+                    floor.replicas, policy.min
+                ),
+            );
+        }
+    }
+}
+
+fn nothing_may_queue(allowance: QueueAllowance) -> bool {
+    let (QueueAllowance::Seconds(amount) | QueueAllowance::Requests(amount) | QueueAllowance::Tokens(amount)) =
+        allowance;
+    amount <= 0.0
+}
+
+fn pool_beyond_max(section: &Section<'_>, policy: &Policy, warnings: &mut Problems) {
+    let Some(ramp) = policy.max_ramp else { return };
+    let slack = match policy.acceptable_queue {
+        QueueAllowance::Seconds(seconds) => seconds,
+        QueueAllowance::Requests(_) | QueueAllowance::Tokens(_) => 0.0,
+    };
+    let multiple = pool_multiple(ramp, policy.lead(), slack);
+    let least = policy.min.max(1);
+    let needed = (multiple * f64::from(least)).ceil();
+    if needed > f64::from(policy.max) {
+        warnings.push(
+            &section.section("warmPool").place_of("maxRamp"),
+            format!(
+                "over a lead of {} this ramp needs {multiple:.2} times the capacity of now: {needed} replicas for the load of {least}, but the maximum is {}; raise `replicas.max`, or declare a gentler ramp",
+                format_span(policy.lead()),
+                policy.max
+            ),
+        );
+    }
+}
+
+/// The smallest x with `integral over 0..lead of max(0, factor^(u / within) - x) du <= slack`: the capacity, in
+/// multiples of the load of now, that serves a declared ramp until new replicas are ready.
+fn pool_multiple(ramp: Ramp, lead: Duration, slack_seconds: f64) -> f64 {
+    let growth = ramp.factor.ln() / ramp.within.as_secs_f64();
+    let lead = lead.as_secs_f64();
+    // Beyond a millionfold no fleet holds it anyway, and the exponential would overflow.
+    let peak = (growth * lead).min(1e6_f64.ln()).exp();
+    let queued = |x: f64| (peak - x) / growth - x * (peak.ln() - x.ln()) / growth;
+    let (mut low, mut high) = (1.0, peak);
+    if queued(low) <= slack_seconds {
+        return low;
+    }
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if queued(middle) > slack_seconds {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+fn scrape_warnings(section: &Section<'_>, tier: &TierSettings, warnings: &mut Problems) {
+    let scrape = &tier.scrape;
+    if scrape.interval > HPA_SYNC {
+        warnings.push(
+            &section.place_of("interval"),
+            format!(
+                "{} is slower than the HPA's sync of 15s: growth is seen late and every lead is longer; write 15s or less",
+                format_span(scrape.interval)
+            ),
+        );
+    }
+    if scrape.timeout > scrape.interval {
+        warnings.push(
+            &section.place_of("timeout"),
+            format!(
+                "longer than the interval of {}: a replica that hangs misses rounds; write the interval or less",
+                format_span(scrape.interval)
+            ),
+        );
+    }
+}
+
+/// Credentials that are not used, or go out in the clear.
+pub(super) fn tls_without_https(section: &Section<'_>, warnings: &mut Problems) {
+    for name in ["ca", "clientCert", "clientKey"] {
+        if section.written(name).is_some() {
+            warnings.push(&section.place_of(name), "not used: the pages are http; write https or remove it");
+        }
+    }
+    if section.written("bearerTokenFile").is_some() {
+        warnings.push(
+            &section.place_of("bearerTokenFile"),
+            "the token goes out in the clear: the pages are http",
+        );
+    }
+}
+
+pub(super) fn metadata_tiers(place: &Place, warnings: &mut Problems) {
+    warnings.push(
+        place,
+        "whoever may write a ScaledObject may declare floors and bounds in its namespace, and so buy replicas there up to its maxReplicaCount",
+    );
+}
+
+pub(super) fn no_store(place: &Place, warnings: &mut Problems) {
+    warnings.push(
+        place,
+        "without a store the demand history and what is learned end with the process: write {path: ...}",
+    );
+}
+
+/// Where KEDA's own cron trigger would answer something else than the floors, within 400 days from `from`. For whoever
+/// moves a cron trigger's keys into the file.
+#[must_use]
+pub fn keda_differences(config: &Config, from: DateTime<Utc>) -> Vec<Problem> {
+    config.floors.iter().filter_map(|floor| keda_difference(floor, from)).collect()
+}
+
+fn keda_difference(floor: &FloorReference, from: DateTime<Utc>) -> Option<Problem> {
+    let differences = schedule::keda_differences(&floor.window, from, KEDA_LOOK_AHEAD_DAYS);
+    let first = differences.first()?;
+    let zone: chrono_tz::Tz = floor.window.timezone.trim().parse().unwrap_or(chrono_tz::UTC);
+    let show = |at: DateTime<Utc>| at.with_timezone(&zone).format("%Y-%m-%d %H:%M %Z").to_string();
+    let (theirs, ours) = if first.keda_open { ("open", "closed") } else { ("closed", "open") };
+    let times = match differences.len() {
+        1 => "once".to_owned(),
+        n => format!("{n} times"),
+    };
+    Some(Problem {
+        path: floor.path.clone(),
+        line: floor.line,
+        message: format!(
+            "KEDA's own cron trigger differs {times} in {KEDA_LOOK_AHEAD_DAYS} days, first from {} to {}: there it is {theirs}, here the floor is {ours}",
+            show(first.from),
+            show(first.to)
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn multiple(factor: f64, within: u64, lead: u64, slack: f64) -> f64 {
+        pool_multiple(Ramp { factor, within: Duration::from_secs(within) }, Duration::from_secs(lead), slack)
+    }
+
+    #[test]
+    fn a_load_that_doubles_in_120_s_with_starts_of_180_s_and_5_s_of_queue_needs_2_43_times() {
+        assert!((multiple(2.0, 120, 180, 5.0) - 2.43).abs() < 0.005);
+    }
+
+    #[test]
+    fn without_slack_the_whole_growth_is_needed_and_with_enough_none() {
+        assert!((multiple(2.0, 120, 240, 0.0) - 4.0).abs() < 1e-6);
+        assert!((multiple(2.0, 120, 10, 1e6) - 1.0).abs() < 1e-9);
+        assert!(multiple(1_000.0, 1, 86_400, 0.0).is_finite());
+    }
+}

@@ -1,0 +1,174 @@
+//! Where a tier's load comes from: the source, the reading of pages, the activator.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Findings;
+use crate::config::problem::{Read, Reported};
+use crate::config::section::Section;
+use crate::config::settings::{
+    ActivatorSettings, FileReference, Scheme, ScrapeSettings, SourceSettings, TlsSettings,
+};
+use crate::config::{address, file};
+use crate::units::format_span;
+
+pub(super) fn source(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
+    let (dns, fixed) = (section.optional_section("dns"), section.optional_section("fixed"));
+    match (dns, fixed) {
+        (Some(dns), None) => Ok(SourceSettings::Dns {
+            host: dns.get("host")?,
+            port: dns.get("port")?,
+            scheme: match dns.get::<String>("scheme")?.as_str() {
+                "https" => Scheme::Https,
+                _ => Scheme::Http,
+            },
+            path: dns.get("path")?,
+            resolve_every: dns.get("resolveEvery")?,
+        }),
+        (None, Some(fixed)) => fixed_list(&fixed, found),
+        _ => Err(Reported),
+    }
+}
+
+fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
+    let mut urls = Vec::new();
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    for (place, text) in section.scalars("urls") {
+        let url = address::page_url(text).map_err(|_| Reported)?;
+        if let Some(line) = lines.insert(url.clone(), place.line) {
+            // Counted twice, a replica would be seen as two.
+            found
+                .problems
+                .push(&place, format!("{url} is listed twice: remove this one or the one on line {line}"));
+        }
+        urls.push(url);
+    }
+    if urls.is_empty() {
+        return Err(Reported);
+    }
+    Ok(SourceSettings::Fixed { urls })
+}
+
+pub(super) fn scrape(section: &Section<'_>, found: &mut Findings) -> Read<ScrapeSettings> {
+    let interval = section.get::<Duration>("interval");
+    let timeout = section.get::<Duration>("timeout");
+    let connect_timeout = section
+        .optional("connectTimeout")
+        .and_then(|written| Ok(written.unwrap_or(Duration::from_secs(1).min(timeout?))));
+    let stale_after = section
+        .optional("staleAfter")
+        .and_then(|written| Ok(written.unwrap_or((interval? * 3).max(Duration::from_secs(15)))));
+    let rate_window = section
+        .optional("rateWindow")
+        .and_then(|written| Ok(written.unwrap_or((interval? * 6).max(Duration::from_secs(30)))));
+    let max_body_bytes = section.get("maxBodyBytes");
+    let max_expanded_bytes = section.get("maxExpandedBytes");
+
+    if let (Ok(connect), Ok(total)) = (connect_timeout, timeout)
+        && connect > total
+    {
+        let total = format_span(total);
+        found.problems.push(
+            &section.place_of("connectTimeout"),
+            format!("longer than the whole `timeout` of {total}: write {total} or less"),
+        );
+    }
+    if let (Ok(interval), Ok(timeout), Ok(stale)) = (interval, timeout, stale_after)
+        && stale <= interval + timeout
+    {
+        let least = format_span(interval + timeout);
+        found.problems.push(
+            &section.place_of("staleAfter"),
+            format!("a page would be stale before the next can be there: write more than `interval` + `timeout` = {least}"),
+        );
+    }
+    if let (Ok(interval), Ok(window)) = (interval, rate_window)
+        && window < interval * 2
+    {
+        found.problems.push(
+            &section.place_of("rateWindow"),
+            format!("holds fewer than two pages, so no rate: write {} or more", format_span(interval * 2)),
+        );
+    }
+    if let (Ok(body), Ok(expanded)) = (max_body_bytes, max_expanded_bytes)
+        && expanded < body
+    {
+        found.problems.push(
+            &section.place_of("maxExpandedBytes"),
+            "less than `maxBodyBytes`, which a page without compression may have: write as much or more",
+        );
+    }
+    let concurrency: u32 = section.get("concurrency")?;
+    let (tls, bearer_token_file) = credentials(section, found)?;
+    Ok(ScrapeSettings {
+        interval: interval?,
+        timeout: timeout?,
+        connect_timeout: connect_timeout?,
+        stale_after: stale_after?,
+        rate_window: rate_window?,
+        concurrency: concurrency as usize,
+        max_body_bytes: max_body_bytes?,
+        max_expanded_bytes: max_expanded_bytes?,
+        tls,
+        bearer_token_file,
+    })
+}
+
+pub(super) fn activator(section: &Section<'_>, found: &mut Findings) -> Read<ActivatorSettings> {
+    let (tls, bearer_token_file) = credentials(section, found)?;
+    let activator = ActivatorSettings {
+        url: section.get("url")?,
+        metric: section.get("metric")?,
+        labels: section.labels("labels")?,
+        interval: section.get("interval")?,
+        timeout: section.get("timeout")?,
+        tls,
+        bearer_token_file,
+    };
+    if activator.url.starts_with("http:") {
+        crate::config::lint::tls_without_https(section, &mut found.warnings);
+    }
+    Ok(activator)
+}
+
+/// The TLS files and the bearer token of a section; each file is noted down for whoever may look at the disk.
+fn credentials(section: &Section<'_>, found: &mut Findings) -> Read<(TlsSettings, Option<PathBuf>)> {
+    let mut file = |name: &str| -> Read<Option<PathBuf>> {
+        let file: Option<PathBuf> = section.optional(name)?;
+        if let Some(file) = &file {
+            let place = section.place_of(name);
+            found.files.push(FileReference { path: place.path, line: place.line, file: file.clone() });
+        }
+        Ok(file)
+    };
+    let tls = TlsSettings {
+        ca_file: file("ca")?,
+        client_cert_file: file("clientCert")?,
+        client_key_file: file("clientKey")?,
+    };
+    let bearer_token_file = file("bearerTokenFile")?;
+    for (given, missing, there, not_there) in [
+        (&tls.client_cert_file, &tls.client_key_file, "clientCert", "clientKey"),
+        (&tls.client_key_file, &tls.client_cert_file, "clientKey", "clientCert"),
+    ] {
+        if given.is_some() && missing.is_none() {
+            found.problems.push(
+                &section.place_of(there),
+                format!("`{not_there}` is missing: a client certificate and its key come together"),
+            );
+        }
+    }
+    Ok((tls, bearer_token_file))
+}
+
+impl Default for ScrapeSettings {
+    fn default() -> Self {
+        let place = crate::config::problem::Place { path: String::new(), line: 1 };
+        let nothing_written = Section::new(None, place, file::SCRAPE);
+        match scrape(&nothing_written, &mut Findings::default()) {
+            Ok(settings) => settings,
+            Err(Reported) => unreachable!("the table's own defaults are valid"),
+        }
+    }
+}
