@@ -1,1 +1,321 @@
-//! To be written.
+//! Pages of a tier's replicas, over time, made into one [`Observation`]: supply, load, rates, quantiles, ages. Pure.
+//!
+//! One [`TierWindow`] a tier, owned by the control loop, which tells it what happens and asks what is known. What holds:
+//!
+//! - Absent is not zero: a number that no page told is None.
+//! - Stale is not fresh: a replica whose newest page is older than `stale_after` has no load.
+//! - A rate is never negative and never made across a restart; the first page of a process gives none.
+//! - A clock that is set, forward or back, costs rates for a while and nothing else.
+//! - Memory is bounded: by [`MAX_REPLICAS`], and in each replica by its last page and a ring of readings.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::decision::Observation;
+use crate::decision::observation::{ActivatorObservation, TierLoad};
+use crate::engines::EnginePage;
+use crate::supply::{Discovered, Phase, Target};
+use crate::units::{later, since};
+
+mod quantiles;
+mod rates;
+mod replica;
+mod supply;
+mod window;
+
+use replica::Replica;
+use window::Shape;
+
+/// Replicas of one tier. An HPA of so many GPUs doesn't exist; a source that lists more has lost its selector, and
+/// reading all of it would take the scaler down.
+pub const MAX_REPLICAS: usize = 5_000;
+
+/// Engines on one page: vLLM's data parallelism goes to a few dozen. More is somebody else's page.
+pub const MAX_ENGINES: usize = 256;
+
+/// Characters kept of a reason. An HTTP proxy's error page may come as a message.
+const MAX_REASON_CHARACTERS: usize = 300;
+
+/// How far ahead of `now` a page may lie before the clock counts as set back: a page is stamped when it arrives, `now`
+/// is taken when the loop gets to it.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
+
+/// The spans that an observation looks back over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSettings {
+    /// Rates and the growth of the backlog are means over this span.
+    pub rate_window: Duration,
+    /// A page older than this is as good as none.
+    pub stale_after: Duration,
+    /// Latency quantiles are over this span.
+    pub shape_window: Duration,
+    /// How long a listed address that served and now refuses counts as a replica that should serve.
+    pub hold_unknown: Duration,
+}
+
+/// Why a replica's page couldn't be had or read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageFailure {
+    /// Which kind.
+    pub kind: FailureKind,
+    /// For people.
+    pub message: String,
+}
+
+/// Kinds of failures. Each is one value of a metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// The replica has no address yet.
+    NoAddress,
+    /// The connection was refused: starting, or gone.
+    Refused,
+    /// No connection for another reason: no route, no such host, reset.
+    Connect,
+    /// No answer in time: busy, draining or unreachable.
+    Timeout,
+    /// TLS: a certificate that isn't trusted, or a plain-text server.
+    Tls,
+    /// An HTTP status other than 200.
+    Status,
+    /// The body is above the cap.
+    TooLarge,
+    /// The page can't be used: see [`crate::engines::PageError`].
+    BadPage,
+}
+
+impl FailureKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NoAddress,
+        Self::Refused,
+        Self::Connect,
+        Self::Timeout,
+        Self::Tls,
+        Self::Status,
+        Self::TooLarge,
+        Self::BadPage,
+    ];
+
+    /// The name in metrics and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoAddress => "noAddress",
+            Self::Refused => "refused",
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Tls => "tls",
+            Self::Status => "status",
+            Self::TooLarge => "tooLarge",
+            Self::BadPage => "badPage",
+        }
+    }
+}
+
+/// What is known of one tier, kept up to date by what is told.
+#[derive(Clone, Debug)]
+pub struct TierWindow {
+    settings: WindowSettings,
+    source: Source,
+    /// In the order of the source.
+    order: Vec<String>,
+    replicas: BTreeMap<String, Replica>,
+    shape: Shape,
+    activator: Option<Activator>,
+}
+
+/// What the source of replicas last said.
+#[derive(Clone, Debug)]
+enum Source {
+    /// Who they are.
+    Known { authoritative: bool, current: Option<u32> },
+    /// That it can't say; the replicas are the ones of before.
+    Unknown { why: String },
+}
+
+#[derive(Clone, Debug)]
+struct Activator {
+    /// The newest number and when it was read.
+    queued: Option<(DateTime<Utc>, f64)>,
+    /// Why the last attempt failed, where it did.
+    error: Option<String>,
+}
+
+impl TierWindow {
+    /// A tier of which nothing is known yet.
+    #[must_use]
+    pub fn new(settings: WindowSettings) -> Self {
+        Self {
+            settings,
+            source: Source::Unknown { why: "the source of replicas has not answered yet".to_owned() },
+            order: Vec::new(),
+            replicas: BTreeMap::new(),
+            shape: Shape::new(settings.shape_window),
+            activator: None,
+        }
+    }
+
+    /// The source said who the replicas are, or that it can't.
+    ///
+    /// A replica that is not listed any more is dropped; what its requests told of latency and lengths stays until it is
+    /// too old. An unknown answer changes nothing but that it is unknown.
+    pub fn discovered(&mut self, discovered: &Discovered, now: DateTime<Utc>) {
+        match discovered {
+            Discovered::Unknown { why } => self.source = Source::Unknown { why: bounded(why) },
+            Discovered::Targets { targets, .. } if targets.len() > MAX_REPLICAS => {
+                let why = format!(
+                    "the source lists {} replicas, and at most {MAX_REPLICAS} are read: is its selector right?",
+                    targets.len()
+                );
+                self.source = Source::Unknown { why };
+            }
+            Discovered::Targets { targets, authoritative, current } => {
+                self.source = Source::Known { authoritative: *authoritative, current: *current };
+                self.take_targets(targets, now);
+            }
+        }
+    }
+
+    fn take_targets(&mut self, targets: &[Target], now: DateTime<Utc>) {
+        self.order.clear();
+        let mut listed = HashSet::new();
+        for target in targets {
+            if !listed.insert(target.id.as_str()) {
+                continue;
+            }
+            self.order.push(target.id.clone());
+            match self.replicas.get_mut(&target.id) {
+                Some(replica) => replica.retarget(target),
+                None => {
+                    self.replicas.insert(target.id.clone(), Replica::new(target.clone(), now));
+                }
+            }
+        }
+        self.replicas.retain(|id, _| listed.contains(id.as_str()));
+    }
+
+    /// A page of a replica was read at `at`, or couldn't be. A replica that is not listed is ignored: its page was under
+    /// way when it vanished.
+    pub fn page(&mut self, target_id: &str, at: DateTime<Utc>, page: Result<EnginePage, PageFailure>) {
+        let Some(replica) = self.replicas.get_mut(target_id) else {
+            return;
+        };
+        match page {
+            Ok(page) if page.engines.is_empty() || page.engines.len() > MAX_ENGINES => {
+                let message = format!("{} engines on the page", page.engines.len());
+                replica.fail(PageFailure { kind: FailureKind::BadPage, message });
+            }
+            Ok(page) => replica.take(at, page, &self.settings, &mut self.shape),
+            Err(failure) => {
+                replica.fail(PageFailure { message: bounded(&failure.message), ..failure });
+            }
+        }
+    }
+
+    /// The activator was read at `at`, or couldn't be. Call it once with an error before the first reading: a tier whose
+    /// activator has never been told of counts as a tier without one.
+    pub fn activator(&mut self, at: DateTime<Utc>, queued: Result<f64, String>) {
+        let activator = self.activator.get_or_insert(Activator { queued: None, error: None });
+        match queued {
+            Ok(number) if number.is_finite() && number >= 0.0 => {
+                *activator = Activator { queued: Some((at, number)), error: None };
+            }
+            Ok(number) => activator.error = Some(format!("the activator says {number}, which is no queue")),
+            Err(why) => activator.error = Some(bounded(&why)),
+        }
+    }
+
+    /// What is known at `now`.
+    ///
+    /// The [`StepSample`](crate::decision::observation::StepSample) of a page is given once, by the first observation
+    /// after that page, so that nothing is learned twice from it. Everything else is the same however often it is asked.
+    pub fn observe(&mut self, now: DateTime<Utc>) -> Observation {
+        self.follow_the_clock(now);
+        self.shape.expire(now);
+        let mut load = TierLoad::default();
+        self.shape.describe(now, &mut load);
+        // In the order of identities, so that the sum doesn't depend on the order of the source.
+        load.waiting_growth_per_second = self
+            .replicas
+            .values()
+            .filter(|replica| replica.is_fresh(now, &self.settings))
+            .filter_map(Replica::waiting_growth)
+            .fold(None, |sum, growth| rates::plus(sum, Some(growth)));
+
+        let replicas_unknown = self.replicas_unknown(now);
+        let replicas = &mut self.replicas;
+        let settings = &self.settings;
+        let observed =
+            self.order.iter().filter_map(|id| Some(replicas.get_mut(id)?.observe(now, settings))).collect();
+        let (authoritative, current) = match self.source {
+            Source::Known { authoritative, current } => (authoritative, current),
+            Source::Unknown { .. } => (false, None),
+        };
+        Observation {
+            replicas: observed,
+            replicas_unknown,
+            authoritative,
+            current,
+            load,
+            activator: self.activator.as_ref().map(|activator| activator.observe(now, &self.settings)),
+        }
+    }
+
+    /// Why nobody can say who the replicas are.
+    ///
+    /// A listed address says nothing by itself: where none of them has a fresh page, nobody knows whether the tier is
+    /// idle, starting or cut off, and that is not zero replicas.
+    fn replicas_unknown(&self, now: DateTime<Utc>) -> Option<String> {
+        let authoritative = match &self.source {
+            Source::Unknown { why } => return Some(why.clone()),
+            Source::Known { authoritative, .. } => *authoritative,
+        };
+        if self.replicas.is_empty() {
+            let why = "the source lists no replica, and can't tell none from unknown";
+            return (!authoritative).then(|| why.to_owned());
+        }
+        let readable =
+            |replica: &Replica| replica.phase() != Phase::Listed || replica.is_fresh(now, &self.settings);
+        if self.replicas.values().any(readable) {
+            return None;
+        }
+        let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+        for replica in self.replicas.values() {
+            *causes.entry(replica.cause()).or_default() += 1;
+        }
+        let causes: Vec<String> = causes.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
+        Some(format!("no listed replica has a fresh page ({})", causes.join(", ")))
+    }
+
+    /// What lies ahead of a clock that was set back is dated now: it would look fresh until the clock is there again.
+    fn follow_the_clock(&mut self, now: DateTime<Utc>) {
+        let limit = later(now, CLOCK_TOLERANCE);
+        for replica in self.replicas.values_mut() {
+            replica.follow_the_clock(now, limit);
+        }
+        if let Some(Activator { queued: Some((at, _)), .. }) = &mut self.activator
+            && *at > limit
+        {
+            *at = now;
+        }
+    }
+}
+
+impl Activator {
+    fn observe(&self, now: DateTime<Utc>, settings: &WindowSettings) -> ActivatorObservation {
+        let age = self.queued.map(|(at, _)| since(now, at));
+        let fresh = age.is_some_and(|age| age <= settings.stale_after);
+        let queued = self.queued.filter(|_| fresh).map(|(_, number)| number);
+        let error = match (&self.error, age) {
+            (None, Some(age)) if !fresh => Some(format!("not read for {} s", age.as_secs())),
+            (error, _) => error.clone(),
+        };
+        ActivatorObservation { queued, age, error }
+    }
+}
+
+fn bounded(text: &str) -> String {
+    text.chars().take(MAX_REASON_CHARACTERS).collect()
+}

@@ -93,6 +93,9 @@ pub struct ReplicaLoad {
     pub running: Option<f64>,
     /// Requests waiting, summed over engines.
     pub waiting: Option<f64>,
+    /// The part of `waiting` that no further replica would serve sooner (adapter budget, KV transfer, grammar), where
+    /// the page tells reasons.
+    pub waiting_deferred: Option<f64>,
     /// Share of KV blocks in use, mean over engines.
     pub kv_usage: Option<f64>,
     /// KV tokens that the replica holds in all its engines.
