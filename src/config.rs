@@ -1,1 +1,5 @@
-//! To be written.
+//! The configuration file.
+
+pub mod settings;
+
+pub use settings::*;
