@@ -8,6 +8,7 @@ mod body;
 mod client;
 mod credentials;
 mod error;
+pub mod rounds;
 
 pub use client::{Client, ClientSettings};
 pub use credentials::ClientError;

@@ -223,7 +223,9 @@ async fn the_published_replicas_follow_the_name() {
     let settings = settings(HOST, DnsPort::Number(80));
     let source = tokio::spawn(dns::run_with(server.name_servers(), settings, clock, tx, stop.clone()));
 
-    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 2)).await.unwrap();
+    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 2))
+        .await
+        .unwrap();
 
     // The same answer in another order is no change.
     server.now_answers(HOST, A, Reply::records(vec![two.clone(), one.clone()]));
@@ -239,13 +241,17 @@ async fn the_published_replicas_follow_the_name() {
 
     // A smaller answer is published as it is.
     server.now_answers(HOST, A, Reply::records(vec![one.clone()]));
-    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 1)).await.unwrap();
+    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 1))
+        .await
+        .unwrap();
 
     // A failure is unknown, and over when the name server is back.
     server.now_answers(HOST, A, Reply::Code(ResponseCode::ServFail));
     rx.wait_for(|now| matches!(now, Discovered::Unknown { .. })).await.unwrap();
     server.now_answers(HOST, A, Reply::records(vec![one, two]));
-    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 2)).await.unwrap();
+    rx.wait_for(|now| matches!(now, Discovered::Targets { targets, .. } if targets.len() == 2))
+        .await
+        .unwrap();
 
     stop.cancel();
     source.await.unwrap();

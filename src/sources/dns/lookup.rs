@@ -103,7 +103,10 @@ pub(super) async fn addresses(name_servers: &NameServers, host: &str) -> Result<
 
 /// The endpoints of a service's SRV records. Priority and weight say whom a client should prefer: every record is a
 /// replica.
-pub(super) async fn services(name_servers: &NameServers, service: &str) -> Result<Vec<Endpoint>, LookupError> {
+pub(super) async fn services(
+    name_servers: &NameServers,
+    service: &str,
+) -> Result<Vec<Endpoint>, LookupError> {
     let name = parse(service)?;
     within_bounds(async {
         let asking = Asking::new(name_servers)?;
