@@ -29,6 +29,7 @@ pub mod snapshot;
 pub mod sources;
 pub mod supervise;
 pub mod supply;
+pub mod telemetry;
 pub mod units;
 
 /// The generated half of KEDA's contract.
