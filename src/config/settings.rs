@@ -63,7 +63,7 @@ pub struct TierSettings {
     pub scrape: ScrapeSettings,
     /// The queue in front of the tier, which can tell idle from unknown when no replica is there.
     pub activator: Option<ActivatorSettings>,
-    /// The `model_name` to count where a page shows several models; all of them when absent.
+    /// The `model_name` to count; a page that shows several models is an error without it.
     pub model: Option<String>,
 }
 

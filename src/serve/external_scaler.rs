@@ -1,0 +1,242 @@
+//! KEDA's `ExternalScaler`: five RPCs over the published snapshot.
+//!
+//! One metric with a constant name and a constant target of 1, so that the HPA's `ceil(value / target)` is our
+//! decision. The server never does I/O for an answer; the one thing it waits for is the control loop's first decision
+//! about a tier that the asker's own metadata declares, and that wait is bounded.
+//!
+//! Values of `scalerMetadata` may be secrets (KEDA resolves `*FromEnv` keys into it): nothing here logs one.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc::error::SendTimeoutError, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::answer::{Refusal, required, tier_of, trigger_of};
+use super::edges::Edges;
+use super::streams;
+use crate::clock::Clock;
+use crate::config::trigger::Trigger;
+use crate::decision::Policy;
+use crate::proto::external_scaler_server::ExternalScaler;
+use crate::proto::{
+    GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec, MetricValue,
+    ScaledObjectRef,
+};
+use crate::snapshot::{Declare, Published};
+use crate::telemetry::Counters;
+
+/// The name of the one metric. Constant for ever: an HPA keeps the name that it was made with, and a name that the
+/// server no longer lists is an error to it until its ScaledObject is next reconciled.
+pub const METRIC_NAME: &str = "required-replicas";
+
+/// The target of the one metric, per replica. See the module's first lines.
+pub const METRIC_TARGET: u32 = 1;
+
+/// How long an answer may wait for the first decision about a declared tier. KEDA sets no deadline and holds a lock per
+/// object meanwhile, and the HPA has five workers for a whole cluster: everything must answer within 250 ms.
+const DECLARE_WAIT: Duration = Duration::from_millis(200);
+
+/// One in so many answers for a declared tier tells the control loop that it is still asked for. KEDA tells nobody
+/// when a ScaledObject is deleted, so the loop can only forget what hasn't been asked for in a long time; at the HPA's
+/// sync of 15 s this is once in two minutes on average, without a memory per asker.
+const DECLARED_AGAIN_ODDS: u32 = 8;
+
+/// Answers from the published snapshot. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Answers {
+    published: Published,
+    clock: Clock,
+    counters: Counters,
+}
+
+impl Answers {
+    pub(super) fn new(published: Published, clock: Clock, counters: Counters) -> Self {
+        Self { published, clock, counters }
+    }
+
+    /// What the asker's metadata means; what is odd about it is noted for the page and the log.
+    fn trigger(&self, asker: &ScaledObjectRef) -> Result<Trigger, Refusal> {
+        let snapshot = self.published.now();
+        let trigger = trigger_of(&snapshot, asker)?;
+        // A declared tier takes its warnings along, and what isn't a tier has no page: its NOT_FOUND carries them.
+        if let Trigger::Named { tier, warnings } = &trigger
+            && !warnings.is_empty()
+            && snapshot.tiers.contains_key(tier)
+        {
+            let by = format!("ScaledObject {}/{}", asker.namespace, asker.name);
+            self.counters.warn_trigger(tier, &by, warnings, self.clock.now());
+        }
+        Ok(trigger)
+    }
+
+    /// The required replicas of the asker's tier.
+    async fn required(&self, asker: &ScaledObjectRef) -> Result<u32, Refusal> {
+        let trigger = self.trigger(asker)?;
+        let answer = self.required_now(&trigger);
+        match (&trigger, &answer) {
+            (Trigger::Declared { policy, warnings }, Err(refusal)) if is_undeclared(refusal) => {
+                self.declare(policy, warnings).await?;
+                self.required_now(&trigger)
+            }
+            (Trigger::Declared { policy, warnings }, _) => {
+                if rand::random_ratio(1, DECLARED_AGAIN_ODDS) {
+                    self.still_asked_for(policy, warnings);
+                }
+                answer
+            }
+            (Trigger::Named { .. }, _) => answer,
+        }
+    }
+
+    fn required_now(&self, trigger: &Trigger) -> Result<u32, Refusal> {
+        required(&self.published.now(), trigger, self.clock.now())
+    }
+
+    /// Is there a reason for a replica? False where nobody knows: the stream then says nothing.
+    pub(super) fn is_active_now(&self, asker: &ScaledObjectRef) -> bool {
+        self.trigger(asker).and_then(|trigger| self.required_now(&trigger)).is_ok_and(is_active)
+    }
+
+    /// Hands a declared tier to the control loop and waits, not long, until it is published.
+    async fn declare(&self, policy: &Policy, warnings: &[String]) -> Result<(), Refusal> {
+        let until = Instant::now() + DECLARE_WAIT;
+        let (done, published) = oneshot::channel();
+        let declare = Declare { policy: policy.clone(), warnings: warnings.to_vec(), done };
+        match self.published.declare.send_timeout(declare, DECLARE_WAIT).await {
+            Ok(()) => {}
+            Err(SendTimeoutError::Timeout(_) | SendTimeoutError::Closed(_)) => {
+                return Err(Refusal::NotDeclaredYet(policy.tier.clone()));
+            }
+        }
+        match tokio::time::timeout_at(until, published).await {
+            Ok(Ok(())) => Ok(()),
+            // Refused (the receiver was dropped) or late: the snapshot says which, and KEDA asks again.
+            Ok(Err(_)) | Err(_) => Err(Refusal::NotDeclaredYet(policy.tier.clone())),
+        }
+    }
+
+    /// Declares the asker's tier without waiting, where its metadata declares one.
+    pub(super) fn declare_again(&self, asker: &ScaledObjectRef) {
+        if let Ok(Trigger::Declared { policy, warnings }) = self.trigger(asker) {
+            self.still_asked_for(&policy, &warnings);
+        }
+    }
+
+    fn still_asked_for(&self, policy: &Policy, warnings: &[String]) {
+        let (done, _) = oneshot::channel();
+        let declare = Declare { policy: policy.clone(), warnings: warnings.to_vec(), done };
+        if self.published.declare.try_send(declare).is_err() {
+            tracing::debug!(tier = %policy.tier, "declaration not repeated: the control loop is busy");
+        }
+    }
+}
+
+fn is_undeclared(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NotDeclaredYet(_) | Refusal::DeclaredOtherwise(_))
+}
+
+/// Active means at least one replica, by construction: the two answers can't disagree.
+fn is_active(required: u32) -> bool {
+    required >= 1
+}
+
+/// The one spec.
+pub(super) fn metric_spec() -> GetMetricSpecResponse {
+    GetMetricSpecResponse {
+        metric_specs: vec![MetricSpec {
+            metric_name: METRIC_NAME.to_owned(),
+            target_size: i64::from(METRIC_TARGET),
+            target_size_float: f64::from(METRIC_TARGET),
+        }],
+    }
+}
+
+/// Both fields always: KEDA before 2.17 reads the integer, later ones the float where it is above 0.
+fn metric_value(required: u32) -> GetMetricsResponse {
+    GetMetricsResponse {
+        metric_values: vec![MetricValue {
+            metric_name: METRIC_NAME.to_owned(),
+            metric_value: i64::from(required),
+            metric_value_float: f64::from(required),
+        }],
+    }
+}
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(super) struct Scaler {
+    answers: Answers,
+    edges: Edges,
+    stop: CancellationToken,
+}
+
+impl Scaler {
+    /// Streams end when `stop` is cancelled.
+    pub(super) fn new(answers: Answers, edges: Edges, stop: CancellationToken) -> Self {
+        Self { answers, edges, stop }
+    }
+}
+
+#[async_trait]
+impl ExternalScaler for Scaler {
+    async fn is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<IsActiveResponse>, Status> {
+        let required = self.answers.required(request.get_ref()).await?;
+        Ok(Response::new(IsActiveResponse { result: is_active(required) }))
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<GetMetricsRequest>,
+    ) -> Result<Response<GetMetricsResponse>, Status> {
+        let request = request.get_ref();
+        if !request.metric_name.is_empty() && request.metric_name != METRIC_NAME {
+            return Err(Status::invalid_argument(format!(
+                "unknown metricName: the one metric is {METRIC_NAME}"
+            )));
+        }
+        let Some(asker) = &request.scaled_object_ref else {
+            return Err(Refusal::BadReference("scaledObjectRef is missing").into());
+        };
+        let required = self.answers.required(asker).await?;
+        Ok(Response::new(metric_value(required)))
+    }
+
+    /// Static: when this fails KEDA's fallback never fires and the object's other triggers fail with it. So it looks at
+    /// nothing, the request included.
+    async fn get_metric_spec(
+        &self,
+        _request: Request<ScaledObjectRef>,
+    ) -> Result<Response<GetMetricSpecResponse>, Status> {
+        Ok(Response::new(metric_spec()))
+    }
+
+    type StreamIsActiveStream = BoxStream<IsActiveResponse>;
+
+    async fn stream_is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
+        let asker = request.into_inner();
+        let trigger = self.answers.trigger(&asker)?;
+        // Subscribe first: see `Edges::of`.
+        let edges = self.edges.of(tier_of(&trigger));
+        self.answers.declare_again(&asker);
+        let pushes = streams::is_active(self.answers.clone(), asker, edges, self.stop.clone());
+        Ok(Response::new(pushes))
+    }
+
+    type StreamMetricSpecStream = BoxStream<GetMetricSpecResponse>;
+
+    async fn stream_metric_spec(
+        &self,
+        _request: Request<ScaledObjectRef>,
+    ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
+        Ok(Response::new(streams::metric_spec_updates(self.stop.clone())))
+    }
+}

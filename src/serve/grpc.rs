@@ -1,0 +1,217 @@
+//! KEDA's listener: the transport, its limits, and the order of shutdown.
+//!
+//! KEDA's client pools one connection per address for all its ScaledObjects, sets no deadline, no keepalive and no
+//! retry. So the server pings, allows many streams, and drains by itself:
+//!
+//! 1. `shutdown` is cancelled: readiness falls, the listener closes, connections get a GOAWAY, streams end with OK.
+//! 2. Calls in flight are answered.
+//! 3. What is still open at the drain's deadline is left to the end of the process. tonic alone would wait for ever.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server as TonicServer;
+
+use super::edges::Edges;
+use super::external_scaler::{Answers, Scaler};
+use super::health::{HealthService, Readiness};
+use super::observed::Observed;
+use crate::clock::Clock;
+use crate::proto;
+use crate::proto::external_scaler_server::ExternalScalerServer;
+use crate::snapshot::Published;
+use crate::telemetry::Counters;
+
+/// Streams on one connection, which KEDA shares between all ScaledObjects: two long-lived ones per push trigger, plus
+/// the unary calls. Three times the 20,000 of a very large cluster; without a number h2's clients assume 100 until the
+/// first SETTINGS frame, and hyper's own default would be 200.
+const MAX_CONCURRENT_STREAMS: u32 = 65_536;
+
+/// Pings on an idle connection: KEDA's client sends none, and a dead peer would keep its streams for ever.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long a ping may stay unanswered.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Largest request: a ScaledObject's metadata, which etcd limits to 1.5 MiB with everything around it.
+const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
+
+/// Pause after a failed accept: out of file descriptors is not over at once, and the loop must not spin meanwhile.
+const PAUSE_AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
+
+/// The default of [`Options::drain`]; a pod's `terminationGracePeriodSeconds` must be longer.
+pub const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why a listener can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The port can't be had.
+    #[error("can't listen on {address}: {error}")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// The transport failed.
+    #[error("grpc transport: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// The description for reflection can't be read.
+    #[error("grpc reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Every call and stream has ended.
+    Completely,
+    /// Something was still open at the deadline.
+    DeadlinePassed,
+}
+
+/// What the server is made of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is answered.
+    pub published: Published,
+    /// The clock that decisions were made by.
+    pub clock: Clock,
+    /// Where calls are counted.
+    pub counters: Counters,
+    /// Shared with the other listeners.
+    pub readiness: Readiness,
+    /// Let clients ask for the proto (`grpcurl` needs it).
+    pub reflection: bool,
+    /// How long a shutdown may take: [`DRAIN_DEADLINE`].
+    pub drain: Duration,
+}
+
+/// KEDA's listener, bound.
+#[derive(Debug)]
+pub struct Server {
+    accepting: Accepting,
+    options: Options,
+}
+
+impl Server {
+    /// Binds the port; nothing is answered before [`Server::run`].
+    ///
+    /// # Errors
+    /// When the port can't be bound.
+    pub async fn bind(address: SocketAddr, options: Options) -> Result<Self, ServeError> {
+        Ok(Self { accepting: Accepting::bind(address).await?, options })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.accepting.local_addr()
+    }
+
+    /// Answers until `shutdown`, then drains.
+    ///
+    /// # Errors
+    /// When the transport fails.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<Drained, ServeError> {
+        let Options { published, clock, counters, readiness, reflection, drain } = self.options;
+        let edges = Edges::new();
+        let answers = Answers::new(published.clone(), clock, counters.clone());
+        let scaler = Scaler::new(answers, edges.clone(), shutdown.clone());
+        let scaler = ExternalScalerServer::new(Observed::new(scaler, counters))
+            .max_decoding_message_size(MAX_REQUEST_BYTES);
+
+        let mut router = TonicServer::builder()
+            .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_service(scaler)
+            .add_service(HealthService::server(readiness, shutdown.clone()));
+        if reflection {
+            // Two names of one service: grpcurl and Postman differ in which they try.
+            router = router.add_service(described().build_v1()?).add_service(described().build_v1alpha()?);
+        }
+        let serving = router
+            .serve_with_incoming_shutdown(self.accepting.connections(), shutdown.clone().cancelled_owned());
+
+        tokio::select! {
+            drained = drain_within(drain, shutdown, serving) => drained,
+            () = edges.watch(published) => unreachable!("watches for ever"),
+        }
+    }
+}
+
+fn described() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+/// Runs a server whose own shutdown is under way from `shutdown` on, and gives up at the deadline.
+pub(super) async fn drain_within(
+    deadline: Duration,
+    shutdown: CancellationToken,
+    serving: impl Future<Output = Result<(), tonic::transport::Error>>,
+) -> Result<Drained, ServeError> {
+    tokio::select! {
+        served = serving => {
+            served?;
+            Ok(Drained::Completely)
+        }
+        () = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(deadline).await;
+        } => {
+            tracing::warn!(deadline_seconds = deadline.as_secs_f64(), "connections still open after the drain");
+            Ok(Drained::DeadlinePassed)
+        }
+    }
+}
+
+/// A bound port.
+#[derive(Debug)]
+pub(super) struct Accepting {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Accepting {
+    pub(super) async fn bind(address: SocketAddr) -> Result<Self, ServeError> {
+        let refused = |error| ServeError::Bind { address, error };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        Ok(Self { listener, address })
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The connections as they come. An accept that fails is told once, and tried again after a pause.
+    pub(super) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
+        stream::unfold((self.listener, false), |(listener, mut told)| async move {
+            loop {
+                match listener.accept().await {
+                    Ok((connection, _)) => {
+                        if let Err(error) = connection.set_nodelay(true) {
+                            tracing::debug!(%error, "connection closed before it was served");
+                            continue;
+                        }
+                        return Some((Ok(connection), (listener, false)));
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(&mut told, true) {
+                            tracing::warn!(%error, "connections can't be accepted");
+                        }
+                        tokio::time::sleep(PAUSE_AFTER_ACCEPT_ERROR).await;
+                    }
+                }
+            }
+        })
+    }
+}
