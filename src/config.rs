@@ -68,19 +68,25 @@ pub fn load(text: &str) -> Result<Config, Problems> {
     }
 }
 
-/// Reads a configuration file.
+/// Reads the text of a configuration file.
 ///
 /// # Errors
-/// When the file can't be read, is too large or no text, or has problems.
-pub fn load_file(path: impl AsRef<Path>) -> Result<Config, LoadError> {
+/// When the file can't be read, is too large or no text.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String, LoadError> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge);
     }
-    let text =
-        String::from_utf8(bytes).map_err(|error| LoadError::NotText(error.utf8_error().valid_up_to()))?;
-    Ok(load(&text)?)
+    String::from_utf8(bytes).map_err(|error| LoadError::NotText(error.utf8_error().valid_up_to()))
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// When the file can't be read, is too large or no text, or has problems.
+pub fn load_file(path: impl AsRef<Path>) -> Result<Config, LoadError> {
+    Ok(load(&read_text(path)?)?)
 }
 
 /// Certificates, keys and tokens that the configuration names and that are not on this machine: warnings for `check`,

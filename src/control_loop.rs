@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::decision::TierId;
 use crate::history::{HistoryHandle, HistoryPoint};
-use crate::scrape::TierEvent;
+use crate::scrape::rounds::TierEvent;
 use crate::snapshot::{ConfigStatus, Declare, Published, Snapshot};
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
@@ -67,7 +67,7 @@ pub struct Options {
     /// Replicas handed in from outside, for tiers whose source is `Injected`.
     pub injected: HashMap<TierId, watch::Receiver<Discovered>>,
     /// The scaler's own counters.
-    pub counters: Arc<Counters>,
+    pub counters: Counters,
     /// Ends the loop and everything that it started.
     pub stop: CancellationToken,
 }
@@ -81,7 +81,7 @@ struct ControlLoop {
     config: ConfigStatus,
     history: HistoryHandle,
     injected: HashMap<TierId, watch::Receiver<Discovered>>,
-    counters: Arc<Counters>,
+    counters: Counters,
     events: mpsc::Sender<(TierId, TierEvent)>,
     finished_minutes: Vec<(TierId, HistoryPoint)>,
     committed_minute: i64,
@@ -180,12 +180,18 @@ impl ControlLoop {
         match event {
             TierEvent::Discovered(discovered) => tier.discovered(discovered, now),
             TierEvent::Page { target, at, result } => {
+                self.counters.scraped(&id);
                 if let Err(failure) = &result {
-                    self.counters.scrape_failed(&id, failure.kind);
+                    self.counters.scrape_failed(&id, failure.kind.name());
                 }
                 tier.page(&target, at, result);
             }
-            TierEvent::Activator { at, result } => tier.activator(at, result),
+            TierEvent::Activator { at, result } => {
+                if result.is_err() {
+                    self.counters.activator_failed(&id);
+                }
+                tier.activator(at, result);
+            }
             TierEvent::RoundDone { .. } => self.decide(&id, now),
         }
     }
@@ -208,7 +214,7 @@ impl ControlLoop {
 
     fn decide(&mut self, id: &TierId, now: DateTime<Utc>) {
         let Some(tier) = self.tiers.get_mut(id) else { return };
-        if let Some(point) = tier.decide(now) {
+        if let Some(point) = tier.decide(self.counters.trigger_warnings(id, now), now) {
             self.finished_minutes.push((id.clone(), point));
         }
         if !self.ready && self.tiers.values().all(Tier::had_first_round) {

@@ -20,11 +20,16 @@ use crate::config_watch;
 use crate::control_loop::{self, ConfigUpdate};
 use crate::decision::TierId;
 use crate::history::HistoryHandle;
-use crate::serve;
+use crate::serve::grpc::{self, Drained};
+use crate::serve::health::{HealthListener, Readiness};
+use crate::serve::{http, metrics};
 use crate::snapshot::Published;
-use crate::supervise::Supervisor;
+use crate::supervise::{Signals, Supervisor};
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
+
+/// What a stop may take beyond the drain of the gRPC port: tasks that end after it, and the store's last minute.
+const STOP_AFTER_DRAIN: Duration = Duration::from_secs(5);
 
 /// How long the store may take to write its last minute at the end.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
@@ -42,7 +47,7 @@ pub struct ServerOptions {
     pub injected: HashMap<TierId, watch::Receiver<Discovered>>,
 }
 
-/// A server that runs.
+/// A server that runs. Dropping it stops nothing: call [`Running::run`] or [`Running::stop`].
 #[derive(Debug)]
 pub struct Running {
     /// Where KEDA calls.
@@ -56,7 +61,7 @@ pub struct Running {
     updates: mpsc::Sender<ConfigUpdate>,
     hangups: mpsc::Sender<()>,
     supervisor: Supervisor,
-    control_stop: CancellationToken,
+    drain: Duration,
     history: HistoryHandle,
 }
 
@@ -66,48 +71,77 @@ pub struct Running {
 /// When a port can't be bound.
 pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     let ServerOptions { config, config_file, clock, injected } = options;
-    let listen = config.listen;
-    let http = bind(listen.http, "listen.http").await?;
-    let grpc = bind(listen.grpc, "listen.grpc").await?;
-    let health = bind(listen.health, "listen.health").await?;
-    let (http_addr, grpc_addr, health_addr) = (http.local_addr()?, grpc.local_addr()?, health.local_addr()?);
+    let supervisor = Supervisor::new();
+    let tasks = supervisor.tasks();
+    let stop = tasks.stop_token();
+    let (listen, drain, reflection) =
+        (config.listen, config.grpc.drain_deadline, config.grpc.reflection);
 
-    let history = HistoryHandle::start(config.store.clone(), clock.now());
-    let counters = Arc::new(Counters::default());
-    let mut supervisor = Supervisor::default();
-    // Its own token: the servers drain first, answering from the last snapshot, and the loop ends after them.
-    let control_stop = CancellationToken::new();
-    let grpc_settings = config.grpc.clone();
+    let page = TcpListener::bind(listen.http)
+        .await
+        .with_context(|| format!("listen.http: can't listen on {}", listen.http))?;
+    let http_addr = page.local_addr()?;
+    let counters = Counters::default();
+    let history = HistoryHandle::start(config.store.clone(), config.history_retention, clock.now());
     let (published, updates, control) = control_loop::start(control_loop::Options {
         config,
         config_file: config_file.as_ref().map_or_else(|| "(in memory)".to_owned(), |f| f.display().to_string()),
         clock,
         history: history.clone(),
         injected,
-        counters: Arc::clone(&counters),
-        stop: control_stop.clone(),
+        counters: counters.clone(),
+        stop: stop.clone(),
     })
     .await;
-    supervisor.spawn("control loop", control);
+    let readiness = Readiness::new(&published, stop.clone());
+    let scaler = grpc::Server::bind(
+        listen.grpc,
+        grpc::Options {
+            published: published.clone(),
+            clock,
+            counters: counters.clone(),
+            readiness: readiness.clone(),
+            reflection,
+            drain,
+        },
+    )
+    .await
+    .context("listen.grpc")?;
+    let health = HealthListener::bind(listen.health, readiness).await.context("listen.health")?;
+    let (grpc_addr, health_addr) = (scaler.local_addr(), health.local_addr());
 
+    tasks.spawn("control loop", async move {
+        control.await;
+        Ok(())
+    });
     let (hangups, hangups_out) = mpsc::channel(1);
     if let Some(file) = config_file {
-        let watch = config_watch::run(file, hangups_out, updates.clone(), supervisor.stopping());
-        supervisor.spawn("configuration watch", watch);
+        let watch = config_watch::run(file, hangups_out, updates.clone(), stop.clone());
+        tasks.spawn("configuration watch", async move {
+            watch.await;
+            Ok(())
+        });
     }
-
-    let stop = supervisor.stopping();
-    let scaler = serve::grpc::serve(grpc, grpc_settings, published.clone(), Arc::clone(&counters), stop.clone());
-    supervisor.spawn("grpc", scaler);
-    supervisor.spawn("health", serve::health::serve(health, published.clone(), stop.clone()));
-    let page = {
-        let (published, counters) = (published.clone(), Arc::clone(&counters));
-        serve::http::router(
-            published.clone(),
-            Arc::new(move || serve::metrics::render(&published.now(), &counters)),
-        )
+    // Probes are answered until KEDA's port has drained, so that they see NOT_SERVING and not a closed port.
+    let drained = CancellationToken::new();
+    let after_drain = drained.clone();
+    let draining = stop.clone();
+    tasks.spawn("grpc", async move {
+        let ended = scaler.run(draining).await;
+        after_drain.cancel();
+        anyhow::ensure!(ended? == Drained::Completely, "calls were still open after {}s", drain.as_secs_f64());
+        Ok(())
+    });
+    tasks.spawn("health", async move {
+        health.run(drained).await?;
+        Ok(())
+    });
+    let own_metrics = {
+        let published = published.clone();
+        Arc::new(move || metrics::render(&published.now(), &counters))
     };
-    supervisor.spawn("http", serve::http::serve(http, page, stop));
+    let router = http::router(published.clone(), own_metrics);
+    tasks.spawn("http", async move { http::serve(page, router, stop).await });
     info!(grpc = %grpc_addr, http = %http_addr, health = %health_addr, "listening");
     Ok(Running {
         grpc_addr,
@@ -117,13 +151,9 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         updates,
         hangups,
         supervisor,
-        control_stop,
+        drain,
         history,
     })
-}
-
-async fn bind(addr: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(addr).await.with_context(|| format!("{key}: can't listen on {addr}"))
 }
 
 impl Running {
@@ -140,31 +170,28 @@ impl Running {
         applied.await.context("the control loop has ended")
     }
 
-    /// A way to say that the file should be read again (SIGHUP).
-    #[must_use]
-    pub fn hangups(&self) -> mpsc::Sender<()> {
-        self.hangups.clone()
-    }
-
-    /// Waits until a task ends that should not have.
+    /// Runs until a signal, or until a task ends that must not; then stops in order.
+    ///
+    /// The order: not ready, streams end with OK, calls drain, health goes, the store writes its last minute.
     ///
     /// # Errors
-    /// Always: names the task.
-    pub async fn failed(&mut self) -> anyhow::Result<()> {
-        self.supervisor.failed().await
+    /// Names the task that ended, or what had to be cut off at its deadline.
+    pub async fn run(self, signals: Signals) -> anyhow::Result<()> {
+        let Self { supervisor, hangups, drain, history, .. } = self;
+        // A full queue means that a reload is on its way already.
+        let reload = move || drop(hangups.try_send(()));
+        let ended = supervisor.run(signals, reload, drain + STOP_AFTER_DRAIN).await;
+        let flushed = tokio::time::timeout(FLUSH_PATIENCE, history.flush_and_stop()).await;
+        ended?;
+        flushed.context("the store did not write its last minute in time")
     }
 
-    /// Ends: not ready, streams end with OK, calls drain, then the loop, then the store.
+    /// Stops in the same order.
     ///
     /// # Errors
-    /// When something had to be cut off at its deadline.
+    /// As [`Running::run`].
     pub async fn stop(self) -> anyhow::Result<()> {
-        let Self { mut supervisor, control_stop, history, .. } = self;
-        supervisor.drain(&["control loop"]).await?;
-        control_stop.cancel();
-        supervisor.drain(&[]).await?;
-        tokio::time::timeout(FLUSH_PATIENCE, history.flush_and_stop())
-            .await
-            .context("the store did not write its last minute in time")
+        self.supervisor.tasks().stop_token().cancel();
+        self.run(Signals::by_hand().1).await
     }
 }

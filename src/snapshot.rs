@@ -46,8 +46,6 @@ pub struct TierStatus {
     pub floors_ahead: Vec<FloorAhead>,
     /// Declared by a ScaledObject's metadata instead of the file.
     pub declared_by_metadata: bool,
-    /// When a ScaledObject last declared it; the caller declares it anew now and then, else it is forgotten.
-    pub declared_at: Option<DateTime<Utc>>,
     /// Unknown metadata keys and the like.
     pub warnings: Vec<String>,
     /// Minutes of demand history in the store.

@@ -1,16 +1,17 @@
 //! The command `serve`.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 use super::EXIT_BAD_CONFIGURATION;
 use crate::clock::Clock;
 use crate::config;
-use crate::server::{self, Running, ServerOptions};
+use crate::server::{self, ServerOptions};
+use crate::supervise::Signals;
 use crate::telemetry::{self, LogFormat};
 
 /// Arguments.
@@ -36,7 +37,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = match config::load_file(&file) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}: {error}", file.display());
             return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
         }
     };
@@ -45,40 +46,15 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         warn!(%warning, "configuration");
     }
     info!(version = env!("CARGO_PKG_VERSION"), file = %file.display(), tiers = config.tiers.len(), "starting");
-    let options = ServerOptions {
+    let signals = Signals::of_the_process().context("signals can't be watched")?;
+    let running = server::start(ServerOptions {
         config,
         config_file: Some(file),
         clock: Clock::system(),
-        injected: std::collections::HashMap::new(),
-    };
-    let running = server::start(options).await?;
-    until_told_to_stop(running).await
-}
-
-async fn until_told_to_stop(mut running: Running) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be watched")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be watched")?;
-    let mut hangup = signal(SignalKind::hangup()).context("SIGHUP can't be watched")?;
-    let hangups = running.hangups();
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            // A full queue means that a reload is on its way already.
-            _ = hangup.recv() => drop(hangups.try_send(())),
-            failed = running.failed() => {
-                failed?;
-                break;
-            }
-        }
-    }
-    info!("stopping");
-    tokio::select! {
-        stopped = running.stop() => stopped?,
-        // A second signal: now.
-        _ = terminate.recv() => anyhow::bail!("stopped by a second signal before everything had ended"),
-        _ = interrupt.recv() => anyhow::bail!("stopped by a second signal before everything had ended"),
-    }
+        injected: HashMap::new(),
+    })
+    .await?;
+    running.run(signals).await?;
     info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

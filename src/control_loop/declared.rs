@@ -86,12 +86,14 @@ impl ControlLoop {
     }
 
     pub(super) fn expire_declared(&mut self, now: DateTime<Utc>) {
+        let counters = &self.counters;
         self.tiers.retain(|id, tier| {
             let keep =
                 tier.declared.as_ref().is_none_or(|declared| since(now, declared.at) < FORGOTTEN_AFTER);
             if !keep {
                 info!(tier = %id, "declared tier forgotten");
                 tier.stop();
+                counters.forget(id);
             }
             keep
         });

@@ -10,6 +10,7 @@ use super::{ConfigUpdate, ControlLoop};
 use crate::config::{Config, SourceSettings, TierSettings};
 use crate::decision::TierId;
 use crate::scrape::rounds::{self, RoundsConfig};
+use crate::sources::dns::DnsSettings;
 use crate::sources;
 use crate::supply::Discovered;
 
@@ -23,7 +24,7 @@ impl ControlLoop {
                 if self.config.rejected.as_ref() != Some(&problems) {
                     error!(file = self.config.file, problems, "new configuration refused; the old one stays");
                 }
-                self.counters.config_rejected();
+                self.counters.config_rejected(self.clock.now());
                 self.config.rejected = Some(problems);
             }
             ConfigUpdate::Accepted(config, done) => {
@@ -48,11 +49,13 @@ impl ControlLoop {
         }
         let wanted: Vec<TierId> = config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect();
         let allow_declared = config.allow_metadata_tiers;
+        let counters = &self.counters;
         self.tiers.retain(|id, tier| {
             let keep = wanted.contains(id) || (tier.declared.is_some() && allow_declared);
             if !keep {
                 info!(tier = %id, "tier removed");
                 tier.stop();
+                counters.forget(id);
             }
             keep
         });
@@ -72,7 +75,7 @@ impl ControlLoop {
             }
         }
         info!(tiers = self.tiers.len(), added, changed, "configuration in force");
-        self.counters.config_accepted(now);
+        self.counters.config_loaded(now);
     }
 
     pub(super) async fn add_tier(&mut self, settings: TierSettings) {
@@ -118,10 +121,16 @@ impl ControlLoop {
         let id = settings.policy.tier.clone();
         let discovered = match &settings.source {
             SourceSettings::Fixed { urls } => watch::channel(sources::fixed(urls)).1,
-            SourceSettings::Dns { .. } => {
+            SourceSettings::Dns { host, port, scheme, path, resolve_every } => {
                 let (tx, rx) = watch::channel(Discovered::Unknown { why: "not resolved yet".to_owned() });
-                let run = sources::dns::run(settings.source.clone(), self.clock, tx, stop.clone());
-                self.tasks.spawn(run);
+                let settings = DnsSettings {
+                    host: host.clone(),
+                    port: *port,
+                    scheme: *scheme,
+                    path: path.clone(),
+                    resolve_every: *resolve_every,
+                };
+                self.tasks.spawn(sources::dns::run(settings, self.clock, tx, stop.clone()));
                 rx
             }
             SourceSettings::Injected => match self.injected.get(&id) {

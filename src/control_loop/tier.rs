@@ -151,7 +151,12 @@ impl Tier {
     }
 
     /// Observes, learns, decides. Returns the minute that this closed, for the store.
-    pub(super) fn decide(&mut self, now: DateTime<Utc>) -> Option<HistoryPoint> {
+    ///
+    /// `warnings` are about the metadata of ScaledObjects that name this tier.
+    pub(super) fn decide(&mut self, mut warnings: Vec<String>, now: DateTime<Utc>) -> Option<HistoryPoint> {
+        if let Some(declared) = &self.declared {
+            warnings.extend(declared.warnings.iter().cloned());
+        }
         let observation = if self.policy.floors_only {
             crate::decision::Observation::unknown("declared by metadata: no source of load")
         } else {
@@ -175,8 +180,7 @@ impl Tier {
             observation,
             recent: Arc::clone(&self.recent_published),
             declared_by_metadata: self.declared.is_some(),
-            declared_at: self.declared.as_ref().map(|declared| declared.at),
-            warnings: self.declared.as_ref().map(|declared| declared.warnings.clone()).unwrap_or_default(),
+            warnings,
             history_minutes: self.history_minutes,
         }));
         finished
