@@ -1,98 +1,29 @@
 //! Cron windows with KEDA's five fields. Pure.
+//!
+//! The grammar is that of KEDA's cron trigger (robfig/cron v3, five fields, no descriptors). The window rule is our
+//! own, because KEDA's loses or overstays windows when a clock is put forward or back:
+//!
+//! - **The latest event wins.** A window is open when its latest start is not older than its latest end; at the same
+//!   minute the start wins. Start inclusive, end exclusive.
+//! - **Wall clock first.** Starts and ends are ordered on the wall clock and only then mapped to instants, so a change
+//!   of the clock can't reorder them.
+//! - **A gap shifts.** An event in a skipped hour happens at the first instant after it. A window that lies wholly in
+//!   the skipped hour opens there and closes when it would have without the change.
+//! - **A fold widens.** In a repeated hour a start counts the first time and an end the last time: a floor errs on the
+//!   side of capacity.
+//!
+//! It follows that a window is open at every instant whose wall clock lies in it. [`keda_differences`] says where
+//! KEDA's own trigger would answer something else.
 
-use std::str::FromStr;
+mod fields;
+mod keda;
+mod timetable;
+mod window;
+mod zone;
 
-use chrono::{DateTime, Utc};
-use serde::Serialize;
+#[cfg(test)]
+mod tests;
 
-/// A pair of cron expressions in a time zone: open from each start to the next end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Window {
-    /// As written.
-    pub timezone: String,
-    /// As written.
-    pub start: String,
-    /// As written.
-    pub end: String,
-}
-
-/// Why a window is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct WindowError {
-    /// What is wrong.
-    pub field: WindowField,
-    /// One line that says what to write instead.
-    pub message: String,
-}
-
-/// A part of a window as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowField {
-    /// The zone.
-    Timezone,
-    /// The first expression.
-    Start,
-    /// The second one.
-    End,
-    /// Both are good, together they aren't.
-    Pair,
-}
-
-/// A time at which KEDA's cron trigger and ours differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// The first instant.
-    pub from: DateTime<Utc>,
-    /// The first instant after it.
-    pub to: DateTime<Utc>,
-    /// What KEDA's trigger says; ours says the opposite.
-    pub keda_open: bool,
-}
-
-/// Every time within `days` from `from` at which KEDA's cron trigger differs.
-#[must_use]
-pub fn keda_differences(_window: &Window, _from: DateTime<Utc>, _days: u32) -> Vec<Difference> {
-    Vec::new()
-}
-
-impl Window {
-    /// Reads a window.
-    ///
-    /// # Errors
-    /// The first of: an unknown zone, a bad start, a bad end, a pair that never closes.
-    pub fn parse(timezone: &str, start: &str, end: &str) -> Result<Self, WindowError> {
-        let refuse = |field, message: &str| Err(WindowError { field, message: message.to_owned() });
-        if timezone.parse::<chrono_tz::Tz>().is_err() {
-            return refuse(
-                WindowField::Timezone,
-                "unknown time zone: write an IANA name, such as Europe/Berlin",
-            );
-        }
-        for (field, text) in [(WindowField::Start, start), (WindowField::End, end)] {
-            let schedule = (text.split_whitespace().count() == 5)
-                .then(|| cron::Schedule::from_str(&format!("0 {text}")).ok())
-                .flatten();
-            match schedule {
-                None => return refuse(field, "not five cron fields"),
-                Some(schedule) if schedule.after(&DateTime::UNIX_EPOCH).next().is_none() => {
-                    return refuse(field, "never fires");
-                }
-                Some(_) => {}
-            }
-        }
-        if start == end {
-            return refuse(
-                WindowField::Pair,
-                "start and end are the same times: the window would never close",
-            );
-        }
-        Ok(Self { timezone: timezone.to_owned(), start: start.to_owned(), end: end.to_owned() })
-    }
-
-    /// Is the window open at this instant? Start inclusive, end exclusive.
-    #[must_use]
-    pub fn is_open(&self, _at: DateTime<Utc>) -> bool {
-        false
-    }
-}
+pub use keda::{Difference, keda_differences};
+pub use timetable::firings;
+pub use window::{Opening, Window, WindowError, WindowField};

@@ -26,9 +26,9 @@ pub struct Decision {
     pub ahead: Option<f64>,
     /// Every bound that took part, with what it would have made of the number.
     pub bounds: Vec<Bound>,
-    /// What set the answer.
+    /// What set the answer, be it a need or something that held it.
     pub winner: Reason,
-    /// What kept the answer from being lower, where something did.
+    /// What kept the answer above what is needed, where something did.
     pub held: Option<Reason>,
     /// What one replica can serve, and how that is known.
     pub capacity: Capacity,
@@ -49,6 +49,19 @@ impl Decision {
             Answer::Required(n) => Some(n),
             Answer::Unknown { .. } => None,
         }
+    }
+
+    /// The answer before the HPA's dead band made more of it; None when there is no answer.
+    ///
+    /// It is the largest of the lower bounds, capped by the maximum: what holds and steps are measured against.
+    #[must_use]
+    pub fn before_dead_band(&self) -> Option<u32> {
+        let answer = self.required()?;
+        if !self.bounds.iter().any(|bound| bound.kind == BoundKind::DeadBand) {
+            return Some(answer);
+        }
+        let lower = |bound: &&Bound| !matches!(bound.kind, BoundKind::DeadBand | BoundKind::Max);
+        self.bounds.iter().filter(lower).map(|bound| bound.replicas).max().map(|largest| largest.min(answer))
     }
 }
 
@@ -152,6 +165,8 @@ pub enum BoundKind {
     MaxStep,
     /// The scaler has just started and has not watched one hold yet.
     JustStarted,
+    /// Replicas or signals whose load is unknown count as full: nothing is lowered on what nobody has seen.
+    UnknownLoad,
     /// Too few replicas are known.
     TooFewKnown,
     /// The HPA's tolerance would swallow the number.
@@ -173,9 +188,24 @@ impl BoundKind {
             Self::NMinusOne => "nMinusOne",
             Self::MaxStep => "maxStep",
             Self::JustStarted => "justStarted",
+            Self::UnknownLoad => "unknownLoad",
             Self::TooFewKnown => "tooFewKnown",
             Self::DeadBand => "deadBand",
         }
+    }
+
+    /// Does it only keep an answer from falling, rather than raise it?
+    #[must_use]
+    pub fn holds(self) -> bool {
+        matches!(
+            self,
+            Self::UnknownLoad
+                | Self::NMinusOne
+                | Self::Hold
+                | Self::MaxStep
+                | Self::JustStarted
+                | Self::TooFewKnown
+        )
     }
 }
 

@@ -1,0 +1,65 @@
+//! Queue time, or time to first token.
+
+use std::time::Duration;
+
+use super::{Asked, Reading, Scene};
+use crate::decision::observation::TierLoad;
+use crate::decision::policy::LatencySignal;
+use crate::decision::shape::sane;
+
+/// The most that latency may multiply by: at the knee one sample can show tens of times the target (llm-d clamps at 2).
+const LARGEST_RATIO: f64 = 2.0;
+
+/// Time constant of the smoothing (llm-d smooths over 45 s).
+pub(in crate::decision) const SMOOTHED_OVER: Duration = Duration::from_secs(45);
+
+/// `ready x p95 / target`, the ratio clamped to 2 and smoothed.
+///
+/// Latency lags: it tells of requests that have finished. So it corrects and doesn't drive: it is off unless a target
+/// is given, it enters only when it asks for more than what is ready, and while replicas are starting it asks for no
+/// more than what is coming, because the answer to this latency is already under way.
+pub(super) fn ask(scene: &Scene<'_>) -> Reading {
+    let Scene { policy, load, observation, memory, .. } = scene;
+    let signal = &policy.signals.latency;
+    if signal.queue_time_p95.is_none() && signal.time_to_first_token_p95.is_none() {
+        return Reading::Silent("no target".to_owned());
+    }
+    let Some(now) = ratio(signal, &observation.load) else {
+        let finishes = load.finished.is_none_or(|finished| finished > 0.0);
+        return if load.ready > 0 && finishes {
+            Reading::Missing("requests finish, and no replica tells their latency".to_owned())
+        } else {
+            Reading::Silent("no request finished lately".to_owned())
+        };
+    };
+    let smoothed = memory.latency_ratio.unwrap_or(now);
+    if smoothed <= 1.0 {
+        return Reading::Silent(format!("p95 at {smoothed:.2} of its target: nothing to correct"));
+    }
+    let starting = observation.count(crate::decision::ReplicaState::Starting);
+    let coming = |serving: u32| if starting > 0 { f64::from(serving + starting) } else { f64::INFINITY };
+    let asked = |serving: u32| (f64::from(serving) * smoothed).min(coming(serving));
+    let low = asked(load.ready);
+    let high = asked(load.ready + load.unknown);
+    let credit = if starting > 0 { format!(", at most the {starting} that are starting on top") } else { String::new() };
+    Reading::Asks(Asked {
+        low,
+        high,
+        saturated: false,
+        because: format!("{} ready x {smoothed:.2} of the p95 target{credit}", load.ready),
+    })
+}
+
+/// How far the p95 is above its target; the larger one where two targets are given.
+pub(in crate::decision) fn ratio(signal: &LatencySignal, load: &TierLoad) -> Option<f64> {
+    let over = |seen: Option<f64>, target: Option<Duration>| {
+        sane(seen).zip(target).map(|(seen, target)| seen / target.as_secs_f64().max(1e-3))
+    };
+    let queue = over(load.queue_time_p95_seconds, signal.queue_time_p95);
+    let first_token = over(load.time_to_first_token_p95_seconds, signal.time_to_first_token_p95);
+    match (queue, first_token) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (one, other) => one.or(other),
+    }
+    .map(|ratio| ratio.min(LARGEST_RATIO))
+}

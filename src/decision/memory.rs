@@ -1,0 +1,209 @@
+//! What a tier's decisions remember. It changes in two places only, [`Memory::learn`] before a decision and
+//! [`Memory::record`] after it; it serialises, and a decision made with it after a restart is the decision made before.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::explanation::{BoundKind, Decision};
+use super::fit::{Fit, Pending};
+use super::floors::FloorPlan;
+use super::shape::RequestShape;
+use watched::{LargestOver, Watched, WatchedClock};
+
+pub(super) mod exact;
+mod learn;
+pub(super) mod watched;
+
+/// Of the written form. A memory of another version is not read: what it knew is learned again.
+const VERSION: u32 = 1;
+
+/// An answer that is older than this when a process starts says nothing of now.
+const LONGEST_ABSENCE: TimeDelta = TimeDelta::minutes(15);
+
+/// One tier's memory. The default is that of a tier of which nothing is known and nothing needs to be watched first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Memory {
+    pub(super) clock: WatchedClock,
+    /// When this process began with the tier, until it has watched one hold.
+    pub(super) started: Option<Watched>,
+    /// The most replicas seen since then.
+    pub(super) seen_since_start: u32,
+    /// The last answer, before the dead band made more of it.
+    pub(super) last: Option<u32>,
+    /// What the load needed, over the hold.
+    pub(super) needs: LargestOver,
+    /// What was answered, over the hold.
+    pub(super) answers: LargestOver,
+    /// Since when too little is known.
+    pub(super) blind_since: Option<Watched>,
+    /// The tier's replicas when enough was known last.
+    pub(super) known_count: Option<u32>,
+    /// The last answer from when enough was known.
+    pub(super) known_answer: Option<u32>,
+    /// In the order of the signals.
+    pub(super) signals: [SignalMemory; 5],
+    /// Scrapes in a row with requests waiting.
+    pub(super) waiting_scrapes: u32,
+    /// The oldest page of the scrape that was counted last.
+    pub(super) waiting_page: Option<DateTime<Utc>>,
+    /// Smoothed.
+    #[serde(with = "exact")]
+    pub(super) latency_ratio: Option<f64>,
+    pub(super) latency_at: Watched,
+    /// The last known lengths of a request.
+    pub(super) shape: Option<RequestShape>,
+    pub(super) fit: Fit,
+    /// By the source's identity of the replica; no more than the observation has.
+    pub(super) replicas: BTreeMap<String, ReplicaMemory>,
+    /// A cache: a decision without it is the same and takes longer.
+    #[serde(skip)]
+    pub(super) floors: FloorPlan,
+}
+
+/// What is kept of a signal that goes missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct SignalMemory {
+    #[serde(with = "exact")]
+    pub(super) last_ask: Option<f64>,
+    pub(super) saturated: bool,
+    pub(super) missing_since: Option<Watched>,
+}
+
+/// What is kept of a replica: what it carried when it was last seen, and what it taught.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ReplicaMemory {
+    #[serde(with = "exact")]
+    pub(super) kv_usage: Option<f64>,
+    #[serde(with = "exact")]
+    pub(super) input_tokens: Option<f64>,
+    #[serde(with = "exact")]
+    pub(super) output_tokens: Option<f64>,
+    #[serde(with = "exact")]
+    pub(super) running: Option<f64>,
+    #[serde(with = "exact")]
+    pub(super) waiting: Option<f64>,
+    /// First seen ready, in watched time.
+    pub(super) ready_since: Option<Watched>,
+    /// The page that it taught from last.
+    pub(super) taught: Option<DateTime<Utc>>,
+    pub(super) pending: Pending,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u32,
+    memory: &'a Memory,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    version: u32,
+    memory: serde_json::Value,
+}
+
+impl Memory {
+    /// The memory of a tier that this process begins with. Nothing is lowered until one hold has been watched.
+    #[must_use]
+    pub fn started(now: DateTime<Utc>) -> Self {
+        Self::default().resumed(now)
+    }
+
+    /// The memory of an earlier process, taken up by a new one. What was learned stays. Answers stay where they are
+    /// fresh enough to be what the tier still has; either way nothing is lowered until one hold has been watched.
+    #[must_use]
+    pub fn resumed(mut self, now: DateTime<Utc>) -> Self {
+        let fresh = self
+            .clock
+            .last()
+            .is_some_and(|last| (TimeDelta::zero()..=LONGEST_ABSENCE).contains(&(now - last)));
+        if !fresh {
+            self.last = None;
+            self.needs.clear();
+            self.answers.clear();
+            self.known_count = None;
+            self.known_answer = None;
+            self.signals = Default::default();
+            self.latency_ratio = None;
+        }
+        self.replicas.clear();
+        self.waiting_scrapes = 0;
+        self.waiting_page = None;
+        self.blind_since = None;
+        self.seen_since_start = 0;
+        self.clock.resume(now);
+        self.started = Some(self.clock.at(now));
+        self
+    }
+
+    /// The written form.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Every part of a memory can be written. Were that ever untrue, no bytes are a memory that can't be read, and
+        // a tier that learns anew.
+        serde_json::to_vec(&Written { version: VERSION, memory: self }).unwrap_or_default()
+    }
+
+    /// Reads what [`Memory::to_bytes`] wrote. None for anything else, another version's memory included: the tier then
+    /// learns anew, which costs time and no answer.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let read: Read = serde_json::from_slice(bytes).ok()?;
+        if read.version != VERSION {
+            return None;
+        }
+        serde_json::from_value(read.memory).ok()
+    }
+
+    /// Watched time at this instant.
+    pub(super) fn watched_at(&self, now: DateTime<Utc>) -> Watched {
+        self.clock.at(now)
+    }
+
+    /// Takes a decision into account. Once after each decide.
+    pub fn record(&mut self, decision: &Decision) {
+        let at = self.clock.at(decision.at);
+        let blind = decision.bounds.iter().any(|bound| bound.kind == BoundKind::TooFewKnown);
+        self.blind_since = if blind { Some(self.blind_since.unwrap_or(at)) } else { None };
+
+        for ask in &decision.asks {
+            let signal = &mut self.signals[ask.signal as usize];
+            if ask.kept {
+                signal.missing_since.get_or_insert(at);
+            } else {
+                // A signal that has nothing to say takes its last ask back.
+                *signal =
+                    SignalMemory { last_ask: ask.replicas, saturated: ask.saturated, missing_since: None };
+            }
+        }
+
+        let answer = decision.before_dead_band();
+        let of_load = |kind| {
+            matches!(
+                kind,
+                BoundKind::Demand
+                    | BoundKind::WarmPool
+                    | BoundKind::InUse
+                    | BoundKind::UnknownLoad
+                    | BoundKind::NMinusOne
+            )
+        };
+        let needed = decision.bounds.iter().filter(|b| of_load(b.kind)).map(|b| b.replicas).max();
+        // While too little is known, nobody watches a lower number being enough: the answer itself is what is needed.
+        let needed = if blind { answer.or(self.last).max(needed) } else { needed };
+        if let Some(needed) = needed {
+            self.needs.push(at, needed);
+        }
+        if let Some(answer) = answer {
+            self.answers.push(at, answer);
+            self.last = Some(answer);
+            if !blind {
+                self.known_answer = Some(answer);
+            }
+        }
+    }
+}

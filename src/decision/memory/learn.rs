@@ -1,0 +1,166 @@
+//! What an observation teaches.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::watched::{Watched, millis};
+use super::{Memory, ReplicaMemory, SignalMemory};
+use crate::decision::asks::latency;
+use crate::decision::floors::FloorPlan;
+use crate::decision::load::tokens;
+use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState};
+use crate::decision::policy::Policy;
+use crate::decision::shape::{RequestShape, sane};
+use crate::decision::sight::{Sight, replica_count};
+use crate::units::{earlier, since};
+
+/// A replica younger than this doesn't teach what a step costs: its first requests compile kernels and fill caches.
+const WARM_UP: Duration = Duration::from_secs(120);
+
+/// Pages closer together than this are the same page.
+const SAME_PAGE: TimeDelta = TimeDelta::milliseconds(500);
+
+impl Memory {
+    /// Takes an observation in. Once before each decide.
+    pub fn learn(&mut self, policy: &Policy, observation: &Observation, now: DateTime<Utc>) {
+        let at = self.clock.advance(now);
+        if !self.floors.holds(policy, now) {
+            self.floors = FloorPlan::of(policy, now);
+        }
+        if policy.floors_only {
+            return;
+        }
+        self.learn_since_start(policy, observation, at);
+        self.needs.forget(at, policy.hold());
+        self.answers.forget(at, policy.hold());
+        if let Some(shape) = RequestShape::observed(&observation.load) {
+            self.shape = Some(shape);
+        }
+        let sight = Sight::of(observation, self);
+        match sight {
+            Sight::Known => self.known_count = Some(replica_count(observation)),
+            Sight::Zero => self.known_count = Some(0),
+            Sight::Blind(_) => {}
+        }
+        if sight == Sight::Zero || is_empty(observation) {
+            // Zero replicas carry nothing: their signals aren't missing.
+            self.signals = [SignalMemory::default(); 5];
+        }
+        self.learn_waiting(observation, now);
+        self.learn_latency(policy, observation, at);
+        self.learn_replicas(policy, observation, now, at);
+    }
+
+    fn learn_since_start(&mut self, policy: &Policy, observation: &Observation, at: Watched) {
+        let Some(started) = self.started else { return };
+        if at.saturating_sub(started) >= millis(policy.hold()) {
+            self.started = None;
+            return;
+        }
+        if observation.replicas_unknown.is_none() {
+            self.seen_since_start = self.seen_since_start.max(replica_count(observation));
+        }
+    }
+
+    /// Counts scrapes, not calls: one more only when every page is newer than at the last count.
+    fn learn_waiting(&mut self, observation: &Observation, now: DateTime<Utc>) {
+        let loads = || observation.replicas.iter().filter(|replica| replica.load.is_some());
+        let waiting: f64 = loads().filter_map(|r| sane(r.load.as_ref()?.waiting)).sum();
+        let oldest = loads().map(|replica| page_at(replica, now)).min();
+        let is_new = match (oldest, self.waiting_page) {
+            (Some(oldest), Some(counted)) => oldest > counted + SAME_PAGE || oldest < counted - SAME_PAGE,
+            (oldest, None) => oldest.is_some(),
+            (None, _) => false,
+        };
+        if is_new {
+            self.waiting_page = oldest;
+        }
+        if waiting <= 0.0 {
+            self.waiting_scrapes = 0;
+        } else if is_new {
+            self.waiting_scrapes = self.waiting_scrapes.saturating_add(1);
+        }
+    }
+
+    fn learn_latency(&mut self, policy: &Policy, observation: &Observation, at: Watched) {
+        let Some(now) = latency::ratio(&policy.signals.latency, &observation.load) else {
+            self.latency_ratio = None;
+            return;
+        };
+        let passed = at.saturating_sub(self.latency_at) as f64 / millis(latency::SMOOTHED_OVER) as f64;
+        self.latency_at = at;
+        self.latency_ratio = Some(match self.latency_ratio {
+            Some(smoothed) => now + (smoothed - now) * (-passed).exp(),
+            None => now,
+        });
+    }
+
+    fn learn_replicas(&mut self, policy: &Policy, observation: &Observation, now: DateTime<Utc>, at: Watched) {
+        let mut new_rows = false;
+        for replica in &observation.replicas {
+            if matches!(replica.state, ReplicaState::Starting | ReplicaState::Blocked) {
+                // It begins anew: what it carried is gone, and it has to warm up again.
+                self.replicas.remove(&replica.id);
+            }
+            let Some(load) = &replica.load else { continue };
+            if !matches!(replica.state, ReplicaState::Ready | ReplicaState::Terminating) {
+                continue;
+            }
+            if !self.replicas.contains_key(&replica.id) {
+                self.replicas.insert(replica.id.clone(), ReplicaMemory::default());
+            }
+            let Some(kept) = self.replicas.get_mut(&replica.id) else { continue };
+            let (input, output) = tokens(load);
+            // A part that one page lacks stays as it was last seen.
+            kept.kv_usage = sane(load.kv_usage).or(kept.kv_usage);
+            kept.input_tokens = input.or(kept.input_tokens);
+            kept.output_tokens = output.or(kept.output_tokens);
+            kept.running = sane(load.running).or(kept.running);
+            kept.waiting = sane(load.waiting).or(kept.waiting);
+            if replica.state != ReplicaState::Ready {
+                continue;
+            }
+            let ready_since = *kept.ready_since.get_or_insert(at);
+            let age = match replica.since {
+                Some(ready_at) => since(now, ready_at),
+                None => Duration::from_millis(at.saturating_sub(ready_since)),
+            };
+            let page = page_at(replica, now);
+            let is_new = kept.taught.is_none_or(|taught| (page - taught).abs() > SAME_PAGE);
+            let Some(sample) = load.steps.as_ref().filter(|_| policy.capacity.learn && age >= WARM_UP && is_new)
+            else {
+                continue;
+            };
+            kept.taught = Some(page);
+            if let Some(row) = kept.pending.add(sample) {
+                self.fit.add(row, at as f64 / 1000.0);
+                new_rows = true;
+            }
+        }
+        if new_rows {
+            self.fit.judge();
+        }
+        // Whoever left the list is gone; while nobody can say who is on it, nobody leaves.
+        if observation.replicas_unknown.is_none() && self.replicas.len() > observation.replicas.len() {
+            let present: std::collections::BTreeSet<&str> =
+                observation.replicas.iter().map(|replica| replica.id.as_str()).collect();
+            self.replicas.retain(|id, _| present.contains(id.as_str()));
+        }
+    }
+}
+
+/// When the newest page of a replica was read.
+fn page_at(replica: &ReplicaObservation, now: DateTime<Utc>) -> DateTime<Utc> {
+    earlier(now, replica.page_age.unwrap_or(Duration::ZERO))
+}
+
+/// The source says that there is nobody.
+fn is_empty(observation: &Observation) -> bool {
+    let carries = |state| {
+        !matches!(state, ReplicaState::Asleep | ReplicaState::Blocked | ReplicaState::Terminating)
+    };
+    observation.authoritative
+        && observation.replicas_unknown.is_none()
+        && !observation.replicas.iter().any(|replica| carries(replica.state))
+}
