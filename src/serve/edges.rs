@@ -40,19 +40,20 @@ impl Edges {
     }
 
     /// Watches for ever. When nothing is published any more it waits: ending the process is the supervisor's choice.
-    pub(super) async fn watch(self, published: Published) {
-        let mut snapshots = published.snapshot;
-        let mut active = active_tiers(&snapshots.borrow_and_update());
+    pub(super) async fn watch(&self, published: &Published) {
+        let mut snapshots = published.snapshot.clone();
+        // Nothing is taken as seen: a stream that opened before this began is woken once in vain, and misses no edge.
+        let mut active = BTreeSet::new();
         loop {
-            if snapshots.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
             let active_now = active_tiers(&snapshots.borrow_and_update());
             for tier in active.symmetric_difference(&active_now) {
                 self.slots[slot_of(tier)].send_replace(());
             }
             active = active_now;
             tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            if snapshots.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }

@@ -53,10 +53,6 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(published: Published, clock: Clock, counters: Counters) -> Self {
-        Self { published, clock, counters }
-    }
-
     /// What the asker's metadata means; what is odd about it is noted for the page and the log.
     fn trigger(&self, asker: &ScaledObjectRef) -> Result<Trigger, Refusal> {
         let snapshot = self.published.now();
@@ -167,16 +163,22 @@ fn metric_value(required: u32) -> GetMetricsResponse {
 
 /// The service.
 #[derive(Clone, Debug)]
-pub(super) struct Scaler {
+pub struct Scaler {
     answers: Answers,
     edges: Edges,
     stop: CancellationToken,
 }
 
 impl Scaler {
-    /// Streams end when `stop` is cancelled.
-    pub(super) fn new(answers: Answers, edges: Edges, stop: CancellationToken) -> Self {
-        Self { answers, edges, stop }
+    /// Answers from what is published; its streams end when `stop` is cancelled.
+    #[must_use]
+    pub fn new(published: Published, clock: Clock, counters: Counters, stop: CancellationToken) -> Self {
+        Self { answers: Answers { published, clock, counters }, edges: Edges::new(), stop }
+    }
+
+    /// Wakes the streams on what is published from now on. Without it they push on their heartbeat alone. Never returns.
+    pub async fn wake_streams(&self) {
+        self.edges.watch(&self.answers.published).await;
     }
 }
 

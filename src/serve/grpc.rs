@@ -16,8 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server as TonicServer;
 
-use super::edges::Edges;
-use super::external_scaler::{Answers, Scaler};
+use super::external_scaler::Scaler;
 use super::health::{HealthService, Readiness};
 use super::observed::Observed;
 use crate::clock::Clock;
@@ -120,17 +119,15 @@ impl Server {
     /// When the transport fails.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Drained, ServeError> {
         let Options { published, clock, counters, readiness, reflection, drain } = self.options;
-        let edges = Edges::new();
-        let answers = Answers::new(published.clone(), clock, counters.clone());
-        let scaler = Scaler::new(answers, edges.clone(), shutdown.clone());
-        let scaler = ExternalScalerServer::new(Observed::new(scaler, counters))
+        let scaler = Scaler::new(published, clock, counters.clone(), shutdown.clone());
+        let service = ExternalScalerServer::new(Observed::new(scaler.clone(), counters))
             .max_decoding_message_size(MAX_REQUEST_BYTES);
 
         let mut router = TonicServer::builder()
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .add_service(scaler)
+            .add_service(service)
             .add_service(HealthService::server(readiness, shutdown.clone()));
         if reflection {
             // Two names of one service: grpcurl and Postman differ in which they try.
@@ -141,7 +138,7 @@ impl Server {
 
         tokio::select! {
             drained = drain_within(drain, shutdown, serving) => drained,
-            () = edges.watch(published) => unreachable!("watches for ever"),
+            () = scaler.wake_streams() => unreachable!("it never returns"),
         }
     }
 }

@@ -4,18 +4,16 @@
 //! no sample, never a 0. Labels are bounded: `namespace` and `tier` by the configuration, the others by this program's
 //! own words. `docs/metrics.md` lists every family.
 
+mod families;
+
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::decision::{Answer, BoundKind, ReplicaState, TierId};
+use self::families::{Page, TierSeries};
+use crate::decision::{Answer, BoundKind, ReplicaState};
 use crate::snapshot::{Snapshot, TierStatus};
 use crate::telemetry::Counters;
 
@@ -300,118 +298,4 @@ fn seconds(at: DateTime<Utc>) -> f64 {
 
 fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
-}
-
-type Labels = Vec<(&'static str, String)>;
-
-/// Families in the order of their first sample.
-#[derive(Debug, Default)]
-struct Page {
-    families: Vec<Family>,
-}
-
-#[derive(Debug)]
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    samples: Vec<(Labels, Sample)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Sample {
-    Gauge(f64),
-    Counter(u64),
-}
-
-impl Page {
-    fn add(&mut self, name: &'static str, help: &'static str, labels: Labels, sample: Sample) {
-        match self.families.iter_mut().find(|family| family.name == name) {
-            Some(family) => family.samples.push((labels, sample)),
-            None => self.families.push(Family { name, help, samples: vec![(labels, sample)] }),
-        }
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &'static str, labels: Labels, value: f64) {
-        // Not a number and infinite are ways of not knowing.
-        if value.is_finite() {
-            self.add(name, help, labels, Sample::Gauge(value));
-        }
-    }
-
-    fn plain(&mut self, name: &'static str, help: &'static str, value: f64) {
-        self.gauge(name, help, Vec::new(), value);
-    }
-
-    fn maybe(&mut self, name: &'static str, help: &'static str, labels: Labels, value: Option<f64>) {
-        if let Some(value) = value {
-            self.gauge(name, help, labels, value);
-        }
-    }
-
-    fn counter(&mut self, name: &'static str, help: &'static str, labels: Labels, count: u64) {
-        self.add(name, help, labels, Sample::Counter(count));
-    }
-}
-
-impl Collector for Page {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for family in &self.families {
-            let Some((_, first)) = family.samples.first() else { continue };
-            let kind = match first {
-                Sample::Gauge(_) => MetricType::Gauge,
-                Sample::Counter(_) => MetricType::Counter,
-            };
-            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            for (labels, sample) in &family.samples {
-                let one = metric.encode_family(labels)?;
-                match sample {
-                    Sample::Gauge(value) => ConstGauge::new(*value).encode(one)?,
-                    Sample::Counter(count) => ConstCounter::new(*count).encode(one)?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The page, seen from one tier.
-struct TierSeries<'a> {
-    page: &'a mut Page,
-    tier: &'a TierId,
-}
-
-impl TierSeries<'_> {
-    fn labels(&self) -> Labels {
-        vec![("namespace", self.tier.namespace.clone()), ("tier", self.tier.name.clone())]
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &'static str, value: Option<f64>) {
-        let labels = self.labels();
-        self.page.maybe(name, help, labels, value);
-    }
-
-    fn labelled(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        label: &'static str,
-        is: &'static str,
-        value: Option<f64>,
-    ) {
-        let mut labels = self.labels();
-        labels.push((label, is.to_owned()));
-        self.page.maybe(name, help, labels, value);
-    }
-
-    fn counter(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        label: Option<(&'static str, &'static str)>,
-        count: u64,
-    ) {
-        let mut labels = self.labels();
-        labels.extend(label.map(|(label, is)| (label, is.to_owned())));
-        self.page.counter(name, help, labels, count);
-    }
 }

@@ -205,3 +205,113 @@ where
         self.streaming("StreamMetricSpec", self.inner.stream_metric_spec(request)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use tokio::net::TcpListener;
+    use tokio_stream::wrappers::TcpListenerStream;
+
+    use super::*;
+    use crate::proto::external_scaler_client::ExternalScalerClient;
+    use crate::proto::external_scaler_server::ExternalScalerServer;
+
+    /// Panics everywhere but in GetMetricSpec.
+    struct Panics;
+
+    #[async_trait]
+    impl ExternalScaler for Panics {
+        async fn is_active(&self, _: Request<ScaledObjectRef>) -> Result<Response<IsActiveResponse>, Status> {
+            panic!("in IsActive")
+        }
+
+        async fn get_metrics(
+            &self,
+            _: Request<GetMetricsRequest>,
+        ) -> Result<Response<GetMetricsResponse>, Status> {
+            panic!("in {}", "GetMetrics")
+        }
+
+        async fn get_metric_spec(
+            &self,
+            _: Request<ScaledObjectRef>,
+        ) -> Result<Response<GetMetricSpecResponse>, Status> {
+            Ok(Response::default())
+        }
+
+        type StreamIsActiveStream = BoxStream<IsActiveResponse>;
+
+        async fn stream_is_active(
+            &self,
+            _: Request<ScaledObjectRef>,
+        ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
+            let pushes = stream::iter([true, false]).map(|fine| {
+                assert!(fine, "in the stream");
+                Ok(IsActiveResponse { result: true })
+            });
+            Ok(Response::new(Box::pin(pushes)))
+        }
+
+        type StreamMetricSpecStream = BoxStream<GetMetricSpecResponse>;
+
+        async fn stream_metric_spec(
+            &self,
+            _: Request<ScaledObjectRef>,
+        ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
+            Ok(Response::new(Box::pin(stream::pending())))
+        }
+    }
+
+    fn handled(counters: &Counters) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register("handled", "", counters.grpc().handled.clone());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_internal_and_the_server_and_its_connection_live() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let counters = Counters::default();
+        let service = ExternalScalerServer::new(Observed::new(Panics, counters.clone()));
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(TcpListenerStream::new(listener)),
+        );
+        let mut client = ExternalScalerClient::connect(format!("http://{address}")).await.unwrap();
+        for _ in 0..3 {
+            let refused = client.is_active(ScaledObjectRef::default()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::Internal);
+            assert!(!refused.message().contains("in IsActive"), "its words are for the log");
+            let refused = client.get_metrics(GetMetricsRequest::default()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::Internal);
+            let mut pushes = client.stream_is_active(ScaledObjectRef::default()).await.unwrap().into_inner();
+            assert!(pushes.message().await.unwrap().unwrap().result);
+            assert_eq!(pushes.message().await.unwrap_err().code(), Code::Internal);
+            client.get_metric_spec(ScaledObjectRef::default()).await.unwrap();
+        }
+        let text = handled(&counters);
+        for line in [
+            "handled_total{method=\"IsActive\",code=\"Internal\"} 3",
+            "handled_total{method=\"GetMetrics\",code=\"Internal\"} 3",
+            "handled_total{method=\"StreamIsActive\",code=\"Internal\"} 3",
+            "handled_total{method=\"GetMetricSpec\",code=\"OK\"} 3",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_the_client_drops_is_counted_as_cancelled() {
+        let counters = Counters::default();
+        let observed = Observed::new(Panics, counters.clone());
+        let open = observed.stream_metric_spec(Request::default()).await.unwrap();
+        assert_eq!(counters.streams_open("StreamMetricSpec"), 1);
+        drop(open);
+        assert_eq!(counters.streams_open("StreamMetricSpec"), 0);
+        assert!(handled(&counters).contains("method=\"StreamMetricSpec\",code=\"Canceled\"} 1"));
+    }
+}

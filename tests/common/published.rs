@@ -1,0 +1,147 @@
+//! Hand-made snapshots, published the way the control loop does it.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use keda_vllm_scaler::clock::Clock;
+use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
+use keda_vllm_scaler::decision::policy::{
+    BatchSignal, CapacityPolicy, Combine, DeadBand, Hold, InsideBand, LatencySignal, QueueAllowance,
+    ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
+};
+use keda_vllm_scaler::decision::{Answer, BoundKind, Decision, Observation, Policy, TierId};
+use keda_vllm_scaler::snapshot::{ConfigStatus, Declare, Published, Snapshot, StoreStatus, TierStatus};
+use tokio::sync::{mpsc, watch};
+
+/// The publishing half: what a control loop would hold.
+pub(crate) struct Publisher {
+    pub(crate) clock: Clock,
+    pub(crate) declared: mpsc::Receiver<Declare>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    next: Snapshot,
+}
+
+/// A publisher whose first snapshot knows nothing.
+pub(crate) fn publisher() -> (Publisher, Published) {
+    let clock = Clock::system();
+    let first = Snapshot {
+        at: clock.now(),
+        started_at: clock.now(),
+        tiers: BTreeMap::new(),
+        waiting: Vec::new(),
+        config: ConfigStatus::default(),
+        store: StoreStatus::default(),
+        ready: false,
+    };
+    let (snapshot, receiver) = watch::channel(Arc::new(first.clone()));
+    let (declare, declared) = mpsc::channel(4);
+    (Publisher { clock, declared, snapshot, next: first }, Published { snapshot: receiver, declare })
+}
+
+impl Publisher {
+    /// Changes the snapshot and publishes it.
+    pub(crate) fn publish(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.next);
+        self.next.at = self.clock.now();
+        self.snapshot.send_replace(Arc::new(self.next.clone()));
+    }
+
+    /// Publishes an answer for a tier.
+    pub(crate) fn answer(&mut self, tier: &TierId, answer: Answer) {
+        let status = status(policy(tier), answer, self.clock.now());
+        self.publish(|snapshot| {
+            snapshot.ready = true;
+            snapshot.waiting.retain(|waiting| waiting != tier);
+            snapshot.tiers.insert(tier.clone(), Arc::new(status));
+        });
+    }
+
+    pub(crate) fn required(&mut self, tier: &TierId, replicas: u32) {
+        self.answer(tier, Answer::Required(replicas));
+    }
+
+    pub(crate) fn unknown(&mut self, tier: &TierId, why: &str) {
+        self.answer(tier, Answer::Unknown { why: why.to_owned() });
+    }
+
+    /// Takes one declaration and publishes its answer, as the control loop does.
+    pub(crate) async fn take_declaration(&mut self, answer: Answer) {
+        let declare = self.declared.recv().await.expect("servers hold the sender");
+        let mut status = status(declare.policy, answer, self.clock.now());
+        status.declared_by_metadata = true;
+        status.warnings = declare.warnings;
+        let tier = status.policy.tier.clone();
+        self.publish(|snapshot| {
+            snapshot.tiers.insert(tier, Arc::new(status));
+        });
+        declare.done.send(()).ok();
+    }
+}
+
+pub(crate) fn tier(name: &str) -> TierId {
+    TierId::new("serving", name)
+}
+
+pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierStatus {
+    let decision = Decision {
+        tier: policy.tier.clone(),
+        at,
+        answer,
+        asks: Vec::new(),
+        demand: None,
+        ahead: None,
+        bounds: Vec::new(),
+        winner: Reason { kind: BoundKind::Demand, because: "by hand".into() },
+        held: None,
+        capacity: Capacity { rates: policy.capacity.prior, source: "configured".into(), fit: String::new() },
+        known: Known { expected: 0, known: 0 },
+        lead: policy.lead(),
+        notes: Vec::new(),
+    };
+    TierStatus {
+        policy: Arc::new(policy),
+        decision,
+        observation: Observation::unknown("by hand"),
+        recent: Arc::default(),
+        floors_ahead: Vec::new(),
+        declared_by_metadata: false,
+        warnings: Vec::new(),
+        history_minutes: 0,
+    }
+}
+
+pub(crate) fn policy(tier: &TierId) -> Policy {
+    Policy {
+        tier: tier.clone(),
+        min: 0,
+        max: 40,
+        cold_start: Duration::from_secs(180),
+        control_delay: Duration::from_secs(30),
+        drain: Duration::from_secs(60),
+        acceptable_queue: QueueAllowance::Seconds(5.0),
+        signals: Signals {
+            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
+            tokens: TargetSignal { weight: 1.0, target: 0.8 },
+            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_secs(60) },
+            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
+            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
+        },
+        combine: Combine::Max,
+        capacity: CapacityPolicy {
+            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
+            prior_source: "configured".into(),
+            learn: false,
+            kv_tokens: None,
+        },
+        floors: Vec::new(),
+        max_ramp: None,
+        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
+        hold_unknown: Duration::from_secs(600),
+        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
+        floors_only: false,
+    }
+}
