@@ -185,7 +185,7 @@ async fn run_rounds(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             stale_after: Duration::from_secs(15),
-            rate_window: Duration::from_secs(60),
+            rate_window: Duration::from_mins(1),
             concurrency: CONCURRENCY,
             max_body_bytes: 4 << 20,
             max_expanded_bytes: 16 << 20,

@@ -1,4 +1,5 @@
 //! The DNS source against a name server on a loopback port: whole answers become replicas, everything else is unknown.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "common/fake_dns.rs"]
 mod fake_dns;
@@ -45,7 +46,7 @@ fn ids(discovered: &Discovered) -> Vec<String> {
 fn why(discovered: Discovered) -> String {
     match discovered {
         Discovered::Unknown { why } => why,
-        other => panic!("{other:?}"),
+        Discovered::Targets { targets, .. } => panic!("{targets:?}"),
     }
 }
 

@@ -1,4 +1,5 @@
 //! Every way a replica's page can fail on a real socket: each is an error of its class, in bounded time.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "common/fake_engine.rs"]
 mod fake_engine;
@@ -29,7 +30,7 @@ fn settings() -> ScrapeSettings {
         timeout: TIMEOUT,
         connect_timeout: Duration::from_millis(200),
         stale_after: Duration::from_secs(15),
-        rate_window: Duration::from_secs(60),
+        rate_window: Duration::from_mins(1),
         concurrency: 8,
         max_body_bytes: 100_000,
         max_expanded_bytes: 200_000,
@@ -79,7 +80,7 @@ async fn a_page_comes_with_its_content_type_whatever_its_version() {
 
 #[tokio::test]
 async fn a_gzip_page_is_expanded() {
-    let engine = FakeEngine::start(gzip_answer(&gzip(&[b'a'; 150_000]))).await;
+    let engine = FakeEngine::start(gzip_answer(&gzip(&vec![b'a'; 150_000]))).await;
     assert_eq!(fetch_with(&settings(), &engine.url()).await.unwrap().body, vec![b'a'; 150_000]);
 }
 
@@ -157,7 +158,7 @@ async fn html_with_status_200_is_fetched_and_left_to_the_reader_to_refuse() {
 
 #[tokio::test]
 async fn gzip_that_ends_early_is_a_bad_page() {
-    let whole = gzip(&[b'a'; 100_000]);
+    let whole = gzip(&vec![b'a'; 100_000]);
     let engine = FakeEngine::start(gzip_answer(&whole[..whole.len() - 9])).await;
     assert_eq!(failure(&engine.url()).await, FailureKind::BadPage);
 }

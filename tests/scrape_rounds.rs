@@ -1,136 +1,21 @@
-//! Rounds over replicas on real sockets. The clock runs 50 times as fast as life: an interval of 5 s takes 100 ms.
+//! Rounds over replicas on real sockets.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "common/fake_engine.rs"]
 mod fake_engine;
+#[path = "common/running_rounds.rs"]
+mod running_rounds;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use fake_engine::{Answer, FakeEngine, refusing_address};
 use keda_vllm_scaler::aggregate::FailureKind;
-use keda_vllm_scaler::clock::Clock;
-use keda_vllm_scaler::config::{ActivatorSettings, ScrapeSettings, TlsSettings};
-use keda_vllm_scaler::decision::TierId;
-use keda_vllm_scaler::scrape::rounds::{self, RoundsConfig, TierEvent};
+use keda_vllm_scaler::scrape::rounds::TierEvent;
 use keda_vllm_scaler::supply::{Discovered, Phase, Target};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-const FACTOR: f64 = 50.0;
-
-fn config() -> RoundsConfig {
-    // As `main` does it; a second test of the process finds it installed.
-    let _already = rustls::crypto::ring::default_provider().install_default();
-    RoundsConfig {
-        tier: TierId::new("serving", "chat-h100"),
-        settings: ScrapeSettings {
-            interval: Duration::from_secs(5),
-            timeout: Duration::from_secs(1),
-            connect_timeout: Duration::from_millis(500),
-            stale_after: Duration::from_secs(15),
-            rate_window: Duration::from_secs(60),
-            concurrency: 16,
-            max_body_bytes: 1_000_000,
-            max_expanded_bytes: 1_000_000,
-            tls: TlsSettings::default(),
-            bearer_token_file: None,
-        },
-        model: None,
-        activator: None,
-        clock: Clock::starting_at(DateTime::<Utc>::UNIX_EPOCH, FACTOR),
-    }
-}
-
-fn vllm_page() -> Answer {
-    let packed = include_bytes!("../benches/fixtures/vllm-0.32.txt.gz");
-    let mut page = String::new();
-    flate2::read::GzDecoder::new(packed.as_slice()).read_to_string(&mut page).unwrap();
-    Answer::page(&page)
-}
-
-fn target(id: &str, url: String) -> Target {
-    Target { id: id.to_owned(), name: id.to_owned(), url: Some(url), phase: Phase::Listed, since: None }
-}
-
-fn listed(targets: Vec<Target>) -> Discovered {
-    Discovered::Targets { targets, authoritative: false, current: None }
-}
-
-fn unknown() -> Discovered {
-    Discovered::Unknown { why: "no answer in time".to_owned() }
-}
-
-struct Running {
-    events: mpsc::Receiver<(TierId, TierEvent)>,
-    discovered: watch::Sender<Discovered>,
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    fn start(config: RoundsConfig, first: Discovered) -> Self {
-        let (discovered, seen) = watch::channel(first);
-        let (out, events) = mpsc::channel(64);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(rounds::run(config, seen, out, stop.clone()));
-        Self { events, discovered, stop, task }
-    }
-
-    async fn next(&mut self) -> TierEvent {
-        let (tier, event) =
-            tokio::time::timeout(Duration::from_secs(20), self.events.recv()).await.unwrap().unwrap();
-        assert_eq!(tier, TierId::new("serving", "chat-h100"));
-        event
-    }
-
-    /// Everything up to and with the end of this round.
-    async fn round(&mut self) -> Vec<TierEvent> {
-        let mut events = Vec::new();
-        loop {
-            let event = self.next().await;
-            let done = matches!(event, TierEvent::RoundDone { .. });
-            events.push(event);
-            if done {
-                return events;
-            }
-        }
-    }
-
-    async fn stop(self) {
-        self.stop.cancel();
-        tokio::time::timeout(Duration::from_secs(5), self.task).await.unwrap().unwrap();
-    }
-}
-
-/// The replicas that gave a page, and those that failed with their class.
-fn pages(events: &[TierEvent]) -> (BTreeSet<&str>, BTreeMap<&str, FailureKind>) {
-    let (mut good, mut bad) = (BTreeSet::new(), BTreeMap::new());
-    for event in events {
-        match event {
-            TierEvent::Page { target, result: Ok(_), .. } => {
-                assert!(good.insert(target.as_str()), "{target} twice")
-            }
-            TierEvent::Page { target, result: Err(failure), .. } => {
-                bad.insert(target.as_str(), failure.kind);
-            }
-            _ => {}
-        }
-    }
-    (good, bad)
-}
-
-async fn until(condition: impl Fn() -> bool) {
-    tokio::time::timeout(Duration::from_secs(10), async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await
-    .expect("the condition never holds");
-}
+use running_rounds::{Running, config, listed, pages, target, unknown, until, vllm_page};
+use tokio::sync::watch;
 
 #[tokio::test]
 async fn each_round_brings_every_replica_once_and_then_its_end() {
@@ -350,116 +235,5 @@ async fn credentials_that_come_late_are_a_failure_until_then() {
     std::fs::write(&token, "secret").unwrap();
     running.round().await;
     assert_eq!(pages(&running.round().await).0, BTreeSet::from(["a"]));
-    running.stop().await;
-}
-
-fn activator(url: String, metric: &str) -> ActivatorSettings {
-    ActivatorSettings {
-        url,
-        metric: metric.to_owned(),
-        labels: BTreeMap::from([("model".to_owned(), "chat".to_owned())]),
-        interval: Duration::from_millis(500),
-        timeout: Duration::from_secs(1),
-        tls: TlsSettings::default(),
-        bearer_token_file: None,
-    }
-}
-
-fn queue(waiting: u32) -> Answer {
-    Answer::page(&format!(
-        "# TYPE queue gauge\nqueue{{model=\"chat\"}} {waiting}\nqueue{{model=\"code\"}} 7\n"
-    ))
-}
-
-async fn next_reading(running: &mut Running) -> Result<f64, String> {
-    loop {
-        if let TierEvent::Activator { result, .. } = running.next().await {
-            return result;
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_first_request_that_waits_asks_for_a_decision_at_once() {
-    let router = FakeEngine::start(queue(0)).await;
-    let mut at_zero = config();
-    // No round ends in the time of this test.
-    at_zero.settings.interval = Duration::from_secs(5000);
-    at_zero.activator = Some(activator(router.url(), "queue"));
-    let mut running = Running::start(at_zero, unknown());
-    assert_eq!(running.next().await, TierEvent::Discovered(unknown()));
-    for _ in 0..3 {
-        assert!(matches!(running.next().await, TierEvent::Activator { result: Ok(0.0), .. }));
-    }
-    router.now_answers(queue(2));
-    while next_reading(&mut running).await == Ok(0.0) {}
-    assert!(matches!(running.next().await, TierEvent::RoundDone { .. }));
-    // Once: what goes on waiting is told, and decided with the rounds.
-    for _ in 0..3 {
-        assert!(matches!(running.next().await, TierEvent::Activator { result: Ok(2.0), .. }));
-    }
-    running.stop().await;
-}
-
-#[tokio::test]
-async fn an_activator_that_fails_is_an_error_and_never_zero() {
-    let router = FakeEngine::start(Answer::page("# TYPE other gauge\nother 1\n")).await;
-    let mut config = config();
-    config.activator = Some(activator(router.url(), "queue"));
-    let mut running = Running::start(config, unknown());
-    assert!(next_reading(&mut running).await.unwrap_err().contains("queue"));
-    router.now_answers(Answer::Raw(Answer::with_head("HTTP/1.1 503 Unavailable\nContent-Length: 0", b"")));
-    while !next_reading(&mut running).await.unwrap_err().contains("status 503") {}
-    router.now_answers(queue(0));
-    while next_reading(&mut running).await != Ok(0.0) {}
-    running.stop().await;
-}
-
-#[tokio::test]
-async fn arrivals_of_a_counter_wait_until_a_minute_has_passed() {
-    let arrived =
-        |total: u32| Answer::page(&format!("# TYPE in counter\nin_total{{model=\"chat\"}} {total}\n"));
-    let router = FakeEngine::start(arrived(40)).await;
-    let mut config = config();
-    config.activator = Some(activator(router.url(), "in_total"));
-    let mut running = Running::start(config, unknown());
-    next_reading(&mut running).await.unwrap_err();
-    assert_eq!(next_reading(&mut running).await, Ok(0.0));
-    router.now_answers(arrived(43));
-    while next_reading(&mut running).await == Ok(0.0) {}
-    assert_eq!(next_reading(&mut running).await, Ok(3.0));
-    while next_reading(&mut running).await == Ok(3.0) {}
-    assert_eq!(next_reading(&mut running).await, Ok(0.0));
-    running.stop().await;
-}
-
-#[tokio::test]
-async fn the_activator_is_read_often_only_while_no_replica_is_ready() {
-    let router = FakeEngine::start(queue(0)).await;
-    let engine = FakeEngine::start(vllm_page()).await;
-    let mut config = config();
-    config.settings.interval = Duration::from_secs(10);
-    config.activator = Some(activator(router.url(), "queue"));
-    let refusing = refusing_address().await;
-    let cold = target("a", format!("http://{refusing}/metrics"));
-    let mut running = Running::start(config, listed(vec![cold]));
-    let readings = |events: &[TierEvent]| {
-        events.iter().filter(|event| matches!(event, TierEvent::Activator { .. })).count()
-    };
-    running.round().await;
-    let mut while_cold = 0;
-    for _ in 0..3 {
-        while_cold += readings(&running.round().await);
-    }
-    assert!(while_cold > 15, "{while_cold} in 3 intervals of 10 s, where one is due every 500 ms");
-
-    running.discovered.send(listed(vec![target("a", engine.url())])).unwrap();
-    while pages(&running.round().await).0.is_empty() {}
-    running.round().await;
-    let mut while_ready = 0;
-    for _ in 0..3 {
-        while_ready += readings(&running.round().await);
-    }
-    assert!((1..=6).contains(&while_ready), "{while_ready} in 3 intervals, where one is due in each");
     running.stop().await;
 }

@@ -15,7 +15,7 @@ pub(super) struct BodyReader {
 
 enum Sink {
     Plain(Vec<u8>),
-    Gzip(MultiGzDecoder<Capped>),
+    Gzip(Box<MultiGzDecoder<Capped>>),
 }
 
 impl BodyReader {
@@ -46,8 +46,8 @@ impl BodyReader {
         if announced > max_wire {
             return Err(ScrapeError::BodyTooLarge(max_wire));
         }
-        let sink =
-            Sink::Gzip(MultiGzDecoder::new(Capped { bytes: Vec::new(), max: max_expanded, full: false }));
+        let capped = Capped { bytes: Vec::new(), max: max_expanded, full: false };
+        let sink = Sink::Gzip(Box::new(MultiGzDecoder::new(capped)));
         Ok(Self { max_wire, wire: 0, sink })
     }
 

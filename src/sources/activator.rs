@@ -21,7 +21,7 @@ mod sum;
 use sum::Sum;
 
 /// Arrivals of this much clock time count as waiting: the KEDA HTTP add-on's default window for a request rate.
-const ARRIVAL_WINDOW: Duration = Duration::from_secs(60);
+const ARRIVAL_WINDOW: Duration = Duration::from_mins(1);
 
 /// Readings that are kept: the window at the shortest sensible interval of 250 ms, twice over.
 const MAX_READINGS: usize = 480;

@@ -136,14 +136,7 @@ fn target(settings: &DnsSettings, endpoint: Endpoint) -> Target {
 }
 
 fn publish(settings: &DnsSettings, published: &watch::Sender<Discovered>, discovered: Discovered) {
-    let changed = published.send_if_modified(|current| {
-        let changed = *current != discovered;
-        if changed {
-            current.clone_from(&discovered);
-        }
-        changed
-    });
-    if !changed {
+    if *published.borrow() == discovered {
         return;
     }
     match &discovered {
@@ -152,4 +145,5 @@ fn publish(settings: &DnsSettings, published: &watch::Sender<Discovered>, discov
             info!(host = %settings.host, replicas = targets.len(), "replicas resolved");
         }
     }
+    published.send_replace(discovered);
 }

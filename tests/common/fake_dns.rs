@@ -1,5 +1,10 @@
 //! A name server on a loopback port, UDP and TCP, that answers from a table.
-#![allow(dead_code, unreachable_pub, reason = "shared by test files, each of which uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "shared by test files, each of which uses a part of it"
+)]
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,5 +1,10 @@
 //! A server on a real socket that answers as it is told, faults included.
-#![allow(dead_code, unreachable_pub, reason = "shared by test files, each of which uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "shared by test files, each of which uses a part of it"
+)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -147,7 +152,7 @@ async fn serve(
         let answer = answers.borrow().clone();
         let kept = respond(&mut stream, &answer, served).await;
         drop(open);
-        if kept.is_err() || !kept.unwrap() {
+        if !matches!(kept, Ok(true)) {
             return;
         }
         served += 1;

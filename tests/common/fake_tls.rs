@@ -1,5 +1,10 @@
 //! A TLS server with certificates made on the spot.
-#![allow(dead_code, unreachable_pub, reason = "shared by test files, each of which uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "shared by test files, each of which uses a part of it"
+)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

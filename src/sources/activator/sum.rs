@@ -135,6 +135,8 @@ fn malformed(metric: &str, line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
+
     use proptest::prelude::*;
 
     use super::*;
