@@ -14,7 +14,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::decision::Observation;
-use crate::decision::observation::{ActivatorObservation, TierLoad};
+use crate::decision::observation::{ActivatorObservation, CountedTotals, TierLoad};
 use crate::engines::EnginePage;
 use crate::supply::{Discovered, Phase, Target};
 use crate::units::{later, since};
@@ -124,6 +124,7 @@ pub struct TierWindow {
     replicas: BTreeMap<String, Replica>,
     shape: Shape,
     activator: Option<Activator>,
+    totals: CountedTotals,
 }
 
 /// What the source of replicas last said.
@@ -154,6 +155,7 @@ impl TierWindow {
             replicas: BTreeMap::new(),
             shape: Shape::new(settings.shape_window),
             activator: None,
+            totals: CountedTotals::default(),
         }
     }
 
@@ -207,7 +209,7 @@ impl TierWindow {
                 let message = format!("{} engines on the page", page.engines.len());
                 replica.fail(PageFailure { kind: FailureKind::BadPage, message });
             }
-            Ok(page) => replica.take(at, page, &self.settings, &mut self.shape),
+            Ok(page) => replica.take(at, page, &self.settings, &mut self.shape, &mut self.totals),
             Err(failure) => {
                 replica.fail(PageFailure { message: bounded(&failure.message), ..failure });
             }
@@ -260,6 +262,7 @@ impl TierWindow {
             current,
             load,
             activator: self.activator.as_ref().map(|activator| activator.observe(now, &self.settings)),
+            totals: self.totals,
         }
     }
 

@@ -8,7 +8,7 @@ use super::rates::{Continuity, Counter, Rates, Readings, continuity, finite, inc
 use super::supply::{PageState, state};
 use super::window::Shape;
 use super::{PageFailure, WindowSettings};
-use crate::decision::observation::{ReplicaLoad, ReplicaObservation, ReplicaState, StepSample};
+use crate::decision::observation::{CountedTotals, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample};
 use crate::engines::{EnginePage, EngineSample};
 use crate::supply::{Phase, Target};
 use crate::units::since;
@@ -79,6 +79,7 @@ impl Replica {
         page: EnginePage,
         settings: &WindowSettings,
         shape: &mut Shape,
+        totals: &mut CountedTotals,
     ) {
         self.failure = None;
         self.steps = None;
@@ -102,6 +103,7 @@ impl Replica {
         }
         // A longer gap would smear the load of a time that is over onto now.
         let comparable = last < at && since(at, last) <= settings.stale_after;
+        count(totals, follows, &before, &page, self.absent_was_zero);
         if follows == Continuity::Same && comparable {
             let increase = increase(&before, &page, self.absent_was_zero);
             self.readings.go_on(at, &increase, waiting, settings.rate_window);
@@ -221,4 +223,24 @@ fn total(page: &EnginePage, of: impl Fn(&EngineSample) -> Option<f64>) -> Option
 
 fn waiting(engine: &EngineSample) -> Option<f64> {
     engine.waiting.or_else(|| plus(engine.waiting_for_capacity, engine.waiting_deferred))
+}
+
+/// Adds what a page counts beyond the one before it to the totals. A process that began anew has counted from zero.
+fn count(
+    totals: &mut CountedTotals,
+    follows: Continuity,
+    before: &EnginePage,
+    page: &EnginePage,
+    absent_was_zero: bool,
+) {
+    let more = match follows {
+        Continuity::Same | Continuity::SeriesLost => increase(before, page, absent_was_zero),
+        Continuity::Restarted => increase(&EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() }, page, true),
+    };
+    let input = more.of(Counter::Input).unwrap_or(0.0);
+    totals.input_tokens += input;
+    totals.uncached_input_tokens += more.of(Counter::Computed).unwrap_or(input).max(0.0);
+    totals.output_tokens += more.of(Counter::Output).unwrap_or(0.0);
+    totals.requests += more.of(Counter::Finished).or(more.of(Counter::Measured)).unwrap_or(0.0);
+    totals.rejected += more.of(Counter::Rejected).unwrap_or(0.0);
 }

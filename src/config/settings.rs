@@ -67,6 +67,15 @@ pub struct TierSettings {
     pub model: Option<String>,
 }
 
+impl TierSettings {
+    /// A tier that a ScaledObject's metadata declared: a policy without a source of load.
+    #[must_use]
+    pub fn declared(policy: Policy) -> Self {
+        let scrape = ScrapeSettings::default();
+        Self { policy, source: SourceSettings::Injected, scrape, activator: None, model: None }
+    }
+}
+
 /// Who the replicas of a tier are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceSettings {

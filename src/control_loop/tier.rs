@@ -67,8 +67,8 @@ impl Tier {
         tasks: CancellationToken,
         now: DateTime<Utc>,
     ) -> Self {
-        let memory = match &remembered.memory {
-            Some(bytes) => Memory::from_bytes(bytes).restarted(now),
+        let memory = match remembered.memory.as_deref().and_then(Memory::from_bytes) {
+            Some(memory) => memory.resumed(now),
             None => Memory::started(now),
         };
         let recent: VecDeque<HistoryPoint> = remembered.recent.into();

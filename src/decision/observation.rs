@@ -23,6 +23,8 @@ pub struct Observation {
     pub load: TierLoad,
     /// What the activator says; None where the tier has none.
     pub activator: Option<ActivatorObservation>,
+    /// What the replicas have counted since this process began to read them.
+    pub totals: CountedTotals,
 }
 
 impl Observation {
@@ -36,6 +38,7 @@ impl Observation {
             current: None,
             load: TierLoad::default(),
             activator: None,
+            totals: CountedTotals::default(),
         }
     }
 
@@ -154,6 +157,23 @@ pub struct TierLoad {
     pub inter_token_p50_seconds: Option<f64>,
     /// 95th percentile of the inter-token time, seconds.
     pub inter_token_p95_seconds: Option<f64>,
+}
+
+/// Sums of what the counters of all replicas grew by, page by page: exact, whatever the rates are averaged over. What a
+/// replica counted between its last page and its end is not in them, nor what it had counted before its first page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CountedTotals {
+    /// Input tokens, cached ones included.
+    pub input_tokens: f64,
+    /// Input tokens that had to be computed; all of them where the page doesn't tell cached ones apart.
+    pub uncached_input_tokens: f64,
+    /// Output tokens.
+    pub output_tokens: f64,
+    /// Requests finished.
+    pub requests: f64,
+    /// Requests refused at admission.
+    pub rejected: f64,
 }
 
 /// What the activator says: the one signal that exists with zero replicas.
