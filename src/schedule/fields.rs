@@ -73,7 +73,7 @@ impl Fields {
             ));
         }
         let parts: Vec<&str> = text.split_ascii_whitespace().collect();
-        let [minute, hour, day_of_month, month, day_of_week] = parts[..] else {
+        let [minute, hour, date, month, weekday] = parts[..] else {
             return Err(format!(
                 "{} fields: write exactly five, minute hour day-of-month month day-of-week{}",
                 parts.len(),
@@ -82,9 +82,9 @@ impl Fields {
         };
         let (minutes, _) = MINUTE.parse(minute)?;
         let (hours, _) = HOUR.parse(hour)?;
-        let (days_of_month, any_day_of_month) = DAY_OF_MONTH.parse(day_of_month)?;
+        let (days_of_month, any_day_of_month) = DAY_OF_MONTH.parse(date)?;
         let (months, _) = MONTH.parse(month)?;
-        let (days_of_week, any_day_of_week) = DAY_OF_WEEK.parse(day_of_week)?;
+        let (days_of_week, any_day_of_week) = DAY_OF_WEEK.parse(weekday)?;
         let fields = Self {
             minutes,
             hours,
@@ -94,7 +94,7 @@ impl Fields {
             both_days: any_day_of_month || any_day_of_week,
         };
         if any_day_of_week && !fields.names_a_real_day() {
-            return Err(format!("never fires: day-of-month {day_of_month} doesn't exist in month {month}"));
+            return Err(format!("never fires: day-of-month {date} doesn't exist in month {month}"));
         }
         Ok(fields)
     }
