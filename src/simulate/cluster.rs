@@ -1,0 +1,318 @@
+//! The pods of one scale target, as a ReplicaSet keeps them. Pure.
+//!
+//! Events are arrivals, changes of a pod's life and changes of the count; between them engines are run lazily.
+
+use std::f64::consts::TAU;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::engine_model::{EngineEvent, Request};
+use super::moment::Moment;
+use super::profile::EngineSettings;
+use super::replica::{Life, Replica};
+use super::router::Router;
+use crate::supply::Discovered;
+
+/// From creation to binding, at most; part of the cold start. A scheduler with a free node needs a second or two.
+const PENDING: Duration = Duration::from_secs(2);
+
+/// How the cluster behaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterSettings {
+    /// Every replica's engine.
+    pub engine: EngineSettings,
+    /// The label `model_name`.
+    pub model: String,
+    /// Median of the time from creation to ready.
+    pub cold_start: Duration,
+    /// Sigma of the logarithm of that time. Public start-up measurements have 0.2 to 0.5; 0 makes all equal.
+    pub cold_start_spread: f64,
+    /// How long a terminating replica may finish its requests (`terminationGracePeriodSeconds`).
+    pub drain: Duration,
+    /// For the spread of the cold starts.
+    pub seed: u64,
+}
+
+/// How many pods are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// Pending or starting.
+    pub starting: u32,
+    /// Serving.
+    pub ready: u32,
+    /// Draining.
+    pub terminating: u32,
+}
+
+/// The pods, and the router before them.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    settings: ClusterSettings,
+    replicas: Vec<Replica>,
+    router: Router,
+    /// The scale target's `spec.replicas`.
+    spec: u32,
+    created: u64,
+    starts: u64,
+    now: Moment,
+    /// No pod's life changes before this.
+    next_change: Option<Moment>,
+    /// Of replicas that are gone.
+    replica_seconds: f64,
+    events: Vec<EngineEvent>,
+}
+
+impl Cluster {
+    /// A cluster with so many replicas that have been ready for a while.
+    #[must_use]
+    pub fn new(settings: ClusterSettings, ready: u32) -> Self {
+        let replicas = (0..u64::from(ready))
+            .map(|number| Replica::already_ready(number, Moment::START, settings.engine))
+            .collect();
+        Self {
+            settings,
+            replicas,
+            router: Router::default(),
+            spec: ready,
+            created: u64::from(ready),
+            starts: 0,
+            now: Moment::START,
+            next_change: None,
+            replica_seconds: 0.0,
+            events: Vec::new(),
+        }
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub fn settings(&self) -> &ClusterSettings {
+        &self.settings
+    }
+
+    /// Cold starts of pods created from now on.
+    pub fn set_cold_start(&mut self, cold_start: Duration) {
+        self.settings.cold_start = cold_start;
+    }
+
+    /// The pods that exist.
+    #[must_use]
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// A pod by its UID.
+    pub fn replica_mut(&mut self, id: &str) -> Option<&mut Replica> {
+        self.replicas.iter_mut().find(|replica| replica.id == id)
+    }
+
+    /// The router.
+    #[must_use]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// `spec.replicas`.
+    #[must_use]
+    pub fn spec(&self) -> u32 {
+        self.spec
+    }
+
+    /// `status.replicas`: pods that exist and aren't being deleted, ready or not. A ReplicaSet creates at once.
+    #[must_use]
+    pub fn status(&self) -> u32 {
+        let supply = self.supply();
+        supply.ready + supply.starting
+    }
+
+    /// How many pods are where.
+    #[must_use]
+    pub fn supply(&self) -> Supply {
+        let mut supply = Supply::default();
+        for replica in &self.replicas {
+            match replica.life() {
+                Life::Pending { .. } | Life::Starting { .. } => supply.starting += 1,
+                Life::Ready => supply.ready += 1,
+                Life::Terminating { .. } => supply.terminating += 1,
+            }
+        }
+        supply
+    }
+
+    /// Pods created by scaling up, so far.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    /// GPU time paid so far, in replica-seconds: from a pod's creation to its end.
+    #[must_use]
+    pub fn replica_seconds(&self) -> f64 {
+        let alive: f64 = self.replicas.iter().map(|r| self.now.seconds_since(r.created_at())).sum();
+        self.replica_seconds + alive
+    }
+
+    /// What a pod watch would tell now.
+    #[must_use]
+    pub fn discovered(&self, base: DateTime<Utc>) -> Discovered {
+        Discovered::Targets {
+            targets: self.replicas.iter().map(|replica| replica.target(base)).collect(),
+            authoritative: true,
+            current: Some(self.status()),
+        }
+    }
+
+    /// What happened to requests since the last call.
+    pub fn drain_events(&mut self, into: &mut Vec<EngineEvent>) {
+        into.append(&mut self.events);
+        for replica in &mut self.replicas {
+            if let Some(engine) = replica.engine_mut() {
+                into.extend(engine.drain_events());
+            }
+        }
+    }
+
+    /// Sets `spec.replicas`, as the scale subresource does.
+    pub fn scale(&mut self, at: Moment, replicas: u32) {
+        self.advance(at);
+        self.spec = replicas;
+        let mut surplus = self.status().saturating_sub(replicas);
+        while self.status() < replicas {
+            self.create();
+        }
+        while surplus > 0 {
+            self.remove_one();
+            surplus -= 1;
+        }
+        self.note_next_change();
+    }
+
+    /// A request reaches the router.
+    pub fn submit(&mut self, request: Request) {
+        self.advance_lives(request.arrived);
+        self.route(request, request.arrived);
+    }
+
+    /// Brings everything to `to`.
+    pub fn advance(&mut self, to: Moment) {
+        self.advance_lives(to);
+        for replica in &mut self.replicas {
+            if let Some(engine) = replica.engine_mut() {
+                engine.advance(to);
+            }
+        }
+        self.bury_the_drained(to);
+    }
+
+    /// Pods change their lives in the order of time: a router that holds requests sends them the moment one is ready.
+    fn advance_lives(&mut self, to: Moment) {
+        while let Some(at) = self.next_change.filter(|at| *at <= to) {
+            self.now = self.now.max(at);
+            self.kill_the_overdue(at);
+            for replica in &mut self.replicas {
+                if replica.next_change().is_some_and(|change| change <= at) {
+                    replica.step_life(at, self.settings.engine);
+                }
+            }
+            self.note_next_change();
+            while self.replicas.iter().any(Replica::serves) {
+                let Some(request) = self.router.release() else { break };
+                self.route(request, at);
+            }
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn route(&mut self, request: Request, at: Moment) {
+        for replica in self.replicas.iter_mut().filter(|replica| replica.serves()) {
+            if let Some(engine) = replica.engine_mut() {
+                engine.advance(at);
+            }
+        }
+        let chosen = self.router.choose(&self.replicas);
+        match chosen.and_then(|index| self.replicas[index].engine_mut()) {
+            Some(engine) => engine.arrive(request, at),
+            None => self.router.hold(request),
+        }
+    }
+
+    fn create(&mut self) {
+        let number = self.created;
+        self.created += 1;
+        self.starts += 1;
+        let cold_start = self.settings.cold_start.mul_f64(spread(
+            self.settings.seed,
+            number,
+            self.settings.cold_start_spread,
+        ));
+        self.replicas.push(Replica::created(number, self.now, PENDING, cold_start));
+    }
+
+    /// Deletes the pod that a ReplicaSet would: one that isn't ready before one that is, the youngest first.
+    fn remove_one(&mut self) {
+        let rank = |replica: &Replica| match replica.life() {
+            Life::Pending { .. } => 2,
+            Life::Starting { .. } => 1,
+            Life::Ready | Life::Terminating { .. } => 0,
+        };
+        let victim = (0..self.replicas.len())
+            .filter(|index| !matches!(self.replicas[*index].life(), Life::Terminating { .. }))
+            .max_by_key(|index| (rank(&self.replicas[*index]), self.replicas[*index].created_at(), *index));
+        let Some(index) = victim else { return };
+        if self.replicas[index].serves() {
+            self.replicas[index].terminate(self.now, self.settings.drain);
+        } else {
+            let replica = self.replicas.remove(index);
+            self.bury(replica);
+        }
+    }
+
+    fn kill_the_overdue(&mut self, at: Moment) {
+        for index in (0..self.replicas.len()).rev() {
+            let overdue = matches!(self.replicas[index].life(), Life::Terminating { deadline } if deadline <= at);
+            if overdue {
+                let mut replica = self.replicas.remove(index);
+                if let Some(engine) = replica.engine_mut() {
+                    engine.abort(at);
+                }
+                self.bury(replica);
+            }
+        }
+    }
+
+    fn bury_the_drained(&mut self, at: Moment) {
+        self.now = self.now.max(at);
+        for index in (0..self.replicas.len()).rev() {
+            let replica = &self.replicas[index];
+            let idle = replica.engine().is_none_or(|engine| engine.in_flight() == 0);
+            if idle && matches!(replica.life(), Life::Terminating { .. }) {
+                let replica = self.replicas.remove(index);
+                self.bury(replica);
+                self.note_next_change();
+            }
+        }
+    }
+
+    fn bury(&mut self, mut replica: Replica) {
+        self.replica_seconds += self.now.seconds_since(replica.created_at());
+        if let Some(engine) = replica.engine_mut() {
+            self.events.extend(engine.drain_events());
+        }
+    }
+
+    fn note_next_change(&mut self) {
+        self.next_change = self.replicas.iter().filter_map(Replica::next_change).min();
+    }
+}
+
+/// The factor of one pod's cold start: lognormal with median 1, the same for the same seed and pod, whatever was scaled
+/// before.
+fn spread(seed: u64, number: u64, sigma: f64) -> f64 {
+    let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let (u, v): (f64, f64) = (rng.random(), rng.random());
+    // Box and Muller's normal variate; three sigma are the end.
+    let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos();
+    (sigma * normal.clamp(-3.0, 3.0)).exp()
+}

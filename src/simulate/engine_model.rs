@@ -1,0 +1,391 @@
+//! A vLLM engine at the level of requests: the V1 scheduler, KV blocks, and the step law. Pure and deterministic.
+//!
+//! Facts of the scheduler are vLLM's (V1, 0.19 and later): running requests first and in order, one token each while
+//! they decode; blocks of 16 tokens, and when none is free the *last* running request is preempted, loses what it had
+//! computed and goes to the front of the queue; then waiting requests first come first served, in chunks, as long as the
+//! token budget, `max_num_seqs` and room for the whole prompt last, and only in a step without a preemption. A token is
+//! out at the end of the step that computed it. An arrival is seen at the beginning of the next step.
+//!
+//! Invariant: every request that arrived is waiting, running, finished, refused or aborted.
+
+use std::collections::VecDeque;
+
+use super::engine_metrics::{EngineMetrics, FinishedRequest, Gauges};
+use super::moment::Moment;
+use super::profile::{BLOCK_TOKENS, EngineSettings};
+
+mod decode;
+
+/// A request as a client sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Unique in the world.
+    pub id: u64,
+    /// When the client sent it; the engine may get it later.
+    pub arrived: Moment,
+    /// Prompt tokens, at least 1.
+    pub input: u32,
+    /// Prompt tokens that the prefix cache holds already; they take blocks, but no computing.
+    pub cached: u32,
+    /// Output tokens, at least 1.
+    pub output: u32,
+}
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineEvent {
+    /// To which.
+    pub request: Request,
+    /// When.
+    pub at: Moment,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// See [`EngineEvent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// It entered the running batch for the first time.
+    Admitted,
+    /// Its first token is out.
+    FirstToken,
+    /// Its last token is out.
+    Finished,
+    /// It is longer than `max_model_len`.
+    Refused,
+    /// The engine was stopped under it.
+    Aborted,
+}
+
+/// A request in the engine.
+#[derive(Clone, Debug)]
+struct Sequence {
+    request: Request,
+    queued: Moment,
+    admitted: Option<Moment>,
+    first_token: Option<Moment>,
+    last_token: Moment,
+    /// Tokens whose keys and values are in the cache.
+    computed: u32,
+    generated: u32,
+    blocks: u32,
+    /// Tokens that the step in flight computes.
+    scheduled: u32,
+    preemptions: u32,
+}
+
+impl Sequence {
+    /// Prompt and output tokens so far.
+    fn known(&self) -> u32 {
+        self.request.input + self.generated
+    }
+
+    /// Tokens still to compute before the next one can come out.
+    fn pending(&self) -> u32 {
+        self.known() - self.computed
+    }
+
+    /// Does it make an output token a step, and nothing else?
+    fn decodes(&self) -> bool {
+        self.generated > 0 && self.pending() == 1
+    }
+}
+
+/// An engine.
+#[derive(Clone, Debug)]
+pub struct EngineModel {
+    settings: EngineSettings,
+    waiting: VecDeque<Sequence>,
+    running: Vec<Sequence>,
+    free_blocks: u32,
+    /// When the step in flight ends.
+    step_ends: Option<Moment>,
+    now: Moment,
+    metrics: EngineMetrics,
+    events: Vec<EngineEvent>,
+    macro_steps: bool,
+}
+
+impl EngineModel {
+    /// An idle engine at `now`.
+    #[must_use]
+    pub fn new(settings: EngineSettings, now: Moment) -> Self {
+        Self {
+            settings,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            free_blocks: settings.usable_blocks(),
+            step_ends: None,
+            now,
+            metrics: EngineMetrics::new(settings.max_model_len),
+            events: Vec::new(),
+            macro_steps: true,
+        }
+    }
+
+    /// The same engine without the short cut for steps that only decode: slower, and equal to the last digit.
+    #[must_use]
+    pub fn with_single_steps(mut self) -> Self {
+        self.macro_steps = false;
+        self
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn settings(&self) -> &EngineSettings {
+        &self.settings
+    }
+
+    /// Counters and histograms.
+    #[must_use]
+    pub fn metrics(&self) -> &EngineMetrics {
+        &self.metrics
+    }
+
+    /// Requests in the engine, running or waiting, right now (not as of the last step).
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.running.len() + self.waiting.len()
+    }
+
+    /// Arrival times of the requests that never ran yet.
+    pub fn never_admitted(&self) -> impl Iterator<Item = Moment> + '_ {
+        self.waiting.iter().filter(|s| s.admitted.is_none()).map(|s| s.request.arrived)
+    }
+
+    /// Arrival times of the requests without a first token.
+    pub fn without_first_token(&self) -> impl Iterator<Item = Moment> + '_ {
+        self.waiting
+            .iter()
+            .chain(&self.running)
+            .filter(|s| s.first_token.is_none())
+            .map(|s| s.request.arrived)
+    }
+
+    /// What happened since the last call, in the order of time.
+    pub fn drain_events(&mut self) -> std::vec::Drain<'_, EngineEvent> {
+        self.events.drain(..)
+    }
+
+    /// A request reaches the engine. Advance to `at` first; a request from the past is taken at the engine's time.
+    pub fn arrive(&mut self, request: Request, at: Moment) {
+        self.advance(at);
+        let now = self.now;
+        let longest = self.settings.max_model_len.min(self.settings.usable_blocks() * BLOCK_TOKENS);
+        let length = u64::from(request.input) + u64::from(request.output);
+        if request.input == 0 || request.output == 0 || length > u64::from(longest) {
+            self.events.push(EngineEvent { request, at: now, kind: EventKind::Refused });
+            return;
+        }
+        self.waiting.push_back(Sequence {
+            request,
+            queued: now,
+            admitted: None,
+            first_token: None,
+            last_token: now,
+            computed: 0,
+            generated: 0,
+            blocks: 0,
+            scheduled: 0,
+            preemptions: 0,
+        });
+        if self.step_ends.is_none() {
+            self.begin_step(now);
+        }
+    }
+
+    /// Runs all steps that end at or before `to`.
+    pub fn advance(&mut self, to: Moment) {
+        while let Some(ends) = self.step_ends.filter(|ends| *ends <= to) {
+            self.finish_step(ends);
+            let at = if self.macro_steps { self.decode_steps(ends, to) } else { ends };
+            self.begin_step(at);
+        }
+        self.now = self.now.max(to);
+    }
+
+    /// Stops the engine: everything in it is aborted. vLLM doesn't count these anywhere.
+    pub fn abort(&mut self, at: Moment) {
+        self.advance(at);
+        let aborted = self.running.drain(..).chain(self.waiting.drain(..));
+        self.events.extend(aborted.map(|s| EngineEvent {
+            request: s.request,
+            at: self.now,
+            kind: EventKind::Aborted,
+        }));
+        self.free_blocks = self.settings.usable_blocks();
+        self.step_ends = None;
+        self.metrics.gauges = Gauges::default();
+    }
+
+    /// Schedules a step that begins `at`; none when there is nothing to do.
+    fn begin_step(&mut self, at: Moment) {
+        let mut step = StepSum { budget: self.settings.token_budget, ..StepSum::default() };
+        let preempted = self.schedule_running(&mut step);
+        if !preempted {
+            self.admit_waiting(&mut step, at);
+        }
+        if step.sequences == 0 && step.prompt_tokens == 0 {
+            self.step_ends = None;
+            return;
+        }
+        let picos =
+            self.settings.law.picos(step.prompt_tokens, step.sequences, step.context, step.pairs_twice);
+        self.step_ends = Some(at.plus_picos(picos));
+    }
+
+    /// Gives running requests their tokens, in order. True when one had to be preempted.
+    fn schedule_running(&mut self, step: &mut StepSum) -> bool {
+        let mut preempted = false;
+        let mut index = 0;
+        while index < self.running.len() {
+            let sequence = &self.running[index];
+            let tokens = sequence.pending().min(step.budget);
+            let wanted = blocks_for(sequence.computed + tokens).saturating_sub(sequence.blocks);
+            while self.free_blocks < wanted && self.running.len() > index {
+                self.preempt_last();
+                preempted = true;
+            }
+            // It was itself the last one.
+            let Some(sequence) = self.running.get_mut(index) else { break };
+            self.free_blocks -= wanted;
+            sequence.blocks += wanted;
+            step.add(sequence, tokens);
+            index += 1;
+        }
+        preempted
+    }
+
+    /// Takes the last running request out; what it had computed is lost.
+    fn preempt_last(&mut self) {
+        let Some(mut last) = self.running.pop() else { return };
+        self.free_blocks += last.blocks;
+        last.blocks = 0;
+        last.computed = 0;
+        last.scheduled = 0;
+        last.preemptions += 1;
+        self.metrics.preemptions += 1;
+        self.waiting.push_front(last);
+    }
+
+    /// Takes waiting requests into the running batch while there is room.
+    fn admit_waiting(&mut self, step: &mut StepSum, at: Moment) {
+        while step.budget > 0 && self.front_fits() {
+            let Some(mut sequence) = self.waiting.pop_front() else { return };
+            let cached = sequence.request.cached.min(sequence.known() - 1);
+            sequence.computed = cached;
+            let tokens = sequence.pending().min(step.budget);
+            sequence.blocks = blocks_for(cached + tokens);
+            self.free_blocks -= sequence.blocks;
+            if sequence.admitted.is_none() {
+                sequence.admitted = Some(at);
+                self.metrics.prefix_queries += u64::from(sequence.request.input);
+                self.metrics.prefix_hits += u64::from(cached);
+                self.events.push(EngineEvent { request: sequence.request, at, kind: EventKind::Admitted });
+            }
+            step.add(&mut sequence, tokens);
+            self.running.push(sequence);
+        }
+    }
+
+    /// Is there a waiting request, a free sequence slot, and room for the whole of its tokens?
+    fn front_fits(&self) -> bool {
+        self.waiting.front().is_some_and(|front| {
+            self.running.len() < self.settings.max_num_seqs as usize
+                && blocks_for(front.known()) <= self.free_blocks
+        })
+    }
+
+    /// Ends the step in flight: tokens come out, finished requests leave.
+    fn finish_step(&mut self, at: Moment) {
+        let (metrics, events, free_blocks) = (&mut self.metrics, &mut self.events, &mut self.free_blocks);
+        let mut tokens_out = 0_u64;
+        let mut prompt_tokens_done = 0_u64;
+        self.running.retain_mut(|s| {
+            s.computed += s.scheduled;
+            let worked = std::mem::take(&mut s.scheduled) > 0;
+            if !worked || s.pending() > 0 {
+                return true;
+            }
+            s.generated += 1;
+            tokens_out += 1;
+            if s.first_token.is_none() {
+                s.first_token = Some(at);
+                let cached = s.request.cached.min(s.request.input - 1);
+                prompt_tokens_done += u64::from(s.request.input - cached);
+                metrics.first_token(s.queued, at, s.request.input, cached);
+                events.push(EngineEvent { request: s.request, at, kind: EventKind::FirstToken });
+            } else {
+                metrics.inter_token.observe(at.picos_since(s.last_token), 1);
+            }
+            s.last_token = at;
+            if s.generated < s.request.output {
+                return true;
+            }
+            *free_blocks += s.blocks;
+            metrics.finished(&finished_request(s, at));
+            events.push(EngineEvent { request: s.request, at, kind: EventKind::Finished });
+            false
+        });
+        self.metrics.generation_tokens += tokens_out;
+        if tokens_out > 0 {
+            self.metrics.iteration_tokens.observe(tokens_out + prompt_tokens_done, 1);
+        }
+        self.note_gauges();
+    }
+
+    fn note_gauges(&mut self) {
+        self.metrics.gauges = Gauges {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            used_blocks: self.settings.usable_blocks() - self.free_blocks,
+        };
+    }
+}
+
+/// What a step adds up to, while it is scheduled.
+#[derive(Clone, Copy, Debug, Default)]
+struct StepSum {
+    budget: u32,
+    prompt_tokens: u64,
+    sequences: u64,
+    context: u64,
+    pairs_twice: u64,
+}
+
+impl StepSum {
+    /// Gives a sequence so many tokens of this step.
+    fn add(&mut self, sequence: &mut Sequence, tokens: u32) {
+        sequence.scheduled = tokens;
+        self.budget -= tokens;
+        if tokens == 0 {
+            return;
+        }
+        if sequence.decodes() {
+            self.sequences += 1;
+            self.context += u64::from(sequence.known());
+            return;
+        }
+        let (chunk, context) = (u64::from(tokens), u64::from(sequence.computed));
+        self.prompt_tokens += chunk;
+        self.pairs_twice += chunk * (2 * context + chunk);
+    }
+}
+
+/// Blocks for so many tokens.
+fn blocks_for(tokens: u32) -> u32 {
+    tokens.div_ceil(BLOCK_TOKENS)
+}
+
+fn finished_request(s: &Sequence, at: Moment) -> FinishedRequest {
+    FinishedRequest {
+        queued: s.queued,
+        admitted: s.admitted.unwrap_or(s.queued),
+        first_token: s.first_token.unwrap_or(at),
+        last_token: at,
+        input: s.request.input,
+        cached: s.request.cached.min(s.request.input - 1),
+        output: s.request.output,
+        preemptions: s.preemptions,
+    }
+}
