@@ -1,6 +1,7 @@
 //! What the control loop publishes and everybody else reads: one immutable value behind a watch channel.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -105,6 +106,16 @@ pub struct Declare {
     pub warnings: Vec<String>,
     /// Answered when a snapshot with the tier has been published.
     pub done: oneshot::Sender<()>,
+}
+
+/// The name of a declared tier whose own name is in use by another declaration: two triggers of one ScaledObject that
+/// declare different things, or one that was edited a moment ago.
+#[must_use]
+pub fn second_name(policy: &Policy) -> TierId {
+    let mut hasher = DefaultHasher::new();
+    // Equal terms are written alike; the tier's own name is part of them, so no two tiers share a second name.
+    format!("{policy:?}").hash(&mut hasher);
+    TierId::new(&policy.tier.namespace, format!("{}~{:08x}", policy.tier.name, hasher.finish() as u32))
 }
 
 /// What the servers hold of the control loop.

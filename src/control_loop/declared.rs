@@ -1,6 +1,5 @@
 //! Tiers that ScaledObjects declare by their metadata: taken up at once, forgotten a day after they were last declared.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -10,7 +9,7 @@ use super::ControlLoop;
 use super::tier::{Declared, Remembered, Tier};
 use crate::config::TierSettings;
 use crate::decision::{Policy, TierId};
-use crate::snapshot::Declare;
+use crate::snapshot::{Declare, second_name};
 use crate::units::since;
 
 /// Declared tiers in all. A ScaledObject is one; beyond this somebody generates them, and memory must stay bounded.
@@ -22,15 +21,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Two policies under one name: within this long both are in use (two triggers of one ScaledObject); after it the older
 /// is what the ScaledObject said before it was edited.
 const BOTH_IN_USE: Duration = Duration::from_secs(600);
-
-/// The name of a declared tier when its own is taken by another declaration of the same ScaledObject.
-#[must_use]
-pub fn second_name(policy: &Policy) -> TierId {
-    let mut hasher = DefaultHasher::new();
-    // Debug of a Policy is its every field; equal policies print alike.
-    format!("{policy:?}").hash(&mut hasher);
-    TierId::new(&policy.tier.namespace, format!("{}~{:08x}", policy.tier.name, hasher.finish() as u32))
-}
 
 impl ControlLoop {
     /// Takes a declaration and decides it at once, so that the call that brought it can be answered.

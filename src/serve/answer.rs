@@ -9,9 +9,9 @@ use chrono::{DateTime, Utc};
 use tonic::Status;
 
 use crate::config::trigger::{Trigger, TriggerContext, TriggerError, resolve};
-use crate::decision::{Answer, TierId};
+use crate::decision::{Answer, Policy, TierId};
 use crate::proto::ScaledObjectRef;
-use crate::snapshot::{Snapshot, TierStatus};
+use crate::snapshot::{Snapshot, TierStatus, second_name};
 use crate::units::{format_span, since};
 
 /// How old a decision may get beyond the tier's own bounded hold before it is no answer any more.
@@ -146,12 +146,21 @@ pub(super) fn required(snapshot: &Snapshot, trigger: &Trigger, now: DateTime<Utc
             Err(Refusal::NoDecisionYet(tier.clone()))
         }
         (Trigger::Named { warnings, .. }, None) => Err(missing(snapshot, tier, warnings)),
-        (Trigger::Declared { policy, .. }, Some(status)) if *status.policy == **policy => {
-            answer_of(status, now)
-        }
-        (Trigger::Declared { .. }, Some(_)) => Err(Refusal::DeclaredOtherwise(tier.clone())),
-        (Trigger::Declared { .. }, None) => Err(Refusal::NotDeclaredYet(tier.clone())),
+        (Trigger::Declared { policy, .. }, status) => match (declared(snapshot, policy), status) {
+            (Some(declared), _) => answer_of(declared, now),
+            (None, Some(_)) => Err(Refusal::DeclaredOtherwise(tier.clone())),
+            (None, None) => Err(Refusal::NotDeclaredYet(tier.clone())),
+        },
     }
+}
+
+/// The tier that has just these terms: under its own name, or under its second one while another declaration of the same
+/// ScaledObject has the first.
+fn declared<'a>(snapshot: &'a Snapshot, policy: &Policy) -> Option<&'a TierStatus> {
+    let under = |id: &TierId| {
+        snapshot.tiers.get(id).filter(|status| status.declared_by_metadata && status.policy.same_terms(policy))
+    };
+    under(&policy.tier).or_else(|| under(&second_name(policy))).map(AsRef::as_ref)
 }
 
 fn answer_of(status: &TierStatus, now: DateTime<Utc>) -> Result<u32, Refusal> {
