@@ -45,8 +45,8 @@ enum Command {
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(args).await,
-        Command::Check(args) => check::run(args).await,
-        Command::Schema(args) => schema::run(args).await,
+        Command::Check(args) => check::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Read(args) => read::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Demo(args) => demo::run(args).await,

@@ -1,15 +1,96 @@
-//! The command `check`. To be written.
+//! The command `check`: a configuration file, without a network.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::EXIT_BAD_CONFIGURATION;
+use crate::clock::Clock;
+use crate::config::{self, LoadError, Problem};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The configuration file.
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Let warnings fail too.
+    #[arg(long)]
+    strict: bool,
+}
 
-/// Runs the command.
+/// What a check found.
+struct Report {
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+    tiers: usize,
+}
+
+/// Prints every problem and warning.
 ///
 /// # Errors
-/// Run-time failures, told on standard error with exit code 1.
-pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not available yet")
+/// When the file can't be read, told with exit code 1; problems in it exit with 64.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let report = check(&args.file)?;
+    let text = if args.json { as_json(&args.file, &report) } else { as_text(&args.file, &report) };
+    std::io::stdout().write_all(text.as_bytes())?;
+    let failed = !report.problems.is_empty() || (args.strict && !report.warnings.is_empty());
+    Ok(if failed { ExitCode::from(EXIT_BAD_CONFIGURATION) } else { ExitCode::SUCCESS })
+}
+
+fn check(file: &Path) -> anyhow::Result<Report> {
+    let whole_file = |message: String| Problem { path: String::new(), line: 1, message };
+    let refused = |problems| Ok(Report { problems, warnings: Vec::new(), tiers: 0 });
+    let config = match config::load_file(file) {
+        Ok(config) => config,
+        Err(LoadError::Io(error)) => return Err(anyhow::anyhow!("{}: {error}", file.display())),
+        Err(LoadError::Problems(problems)) => return refused(problems.iter().cloned().collect()),
+        Err(error @ (LoadError::TooLarge | LoadError::NotText(_))) => {
+            return refused(vec![whole_file(error.to_string())]);
+        }
+    };
+    let mut warnings = config.warnings.clone();
+    warnings.extend(config::missing_files(&config));
+    warnings.extend(config::keda_differences(&config, Clock::system().now()));
+    warnings.sort_by_key(|warning| warning.line);
+    Ok(Report { problems: Vec::new(), warnings, tiers: config.tiers.len() })
+}
+
+fn as_text(file: &Path, report: &Report) -> String {
+    let mut out = String::new();
+    for (kind, findings) in [("error", &report.problems), ("warning", &report.warnings)] {
+        for Problem { path, line, message } in findings {
+            // The form that editors and CI systems turn into links.
+            let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+            out += &format!("{}:{line}: {kind}: {path}{message}\n", file.display());
+        }
+    }
+    out + &match report.problems.len() {
+        0 => format!(
+            "{} is good: {}, {}\n",
+            file.display(),
+            counted(report.tiers, "tier"),
+            counted(report.warnings.len(), "warning")
+        ),
+        n => format!("{} is refused: {}\n", file.display(), counted(n, "problem")),
+    }
+}
+
+fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+fn as_json(file: &Path, report: &Report) -> String {
+    let report = json!({
+        "file": file.display().to_string(),
+        "ok": report.problems.is_empty(),
+        "tiers": report.tiers,
+        "problems": report.problems,
+        "warnings": report.warnings,
+    });
+    format!("{report:#}\n")
 }

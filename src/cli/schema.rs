@@ -1,15 +1,24 @@
-//! The command `schema`. To be written.
+//! The command `schema`: the shape of the configuration file, for editors and for people.
 
+use std::io::Write as _;
 use std::process::ExitCode;
+
+use crate::config::schema;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Print the reference in Markdown instead: every key with its value, default and meaning.
+    #[arg(long)]
+    markdown: bool,
+}
 
-/// Runs the command.
+/// Prints the JSON Schema.
 ///
 /// # Errors
-/// Run-time failures, told on standard error with exit code 1.
-pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not available yet")
+/// When standard output is closed.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = if args.markdown { schema::markdown() } else { format!("{:#}\n", schema::json_schema()) };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ use super::{file, lint, shape_check};
 mod policy;
 mod source;
 
-pub(super) use policy::policy;
+pub(super) use policy::{Context, policy};
 
 /// What a resolver adds to besides its result.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSettings> {
     if tls_for_nothing {
         lint::tls_without_https(&section.section("scrape"), &mut found.warnings);
     }
-    let context = policy::Context {
+    let context = Context {
         tier: section
             .get("namespace")
             .and_then(|namespace: String| Ok(crate::decision::TierId::new(namespace, section.get::<String>("name")?))),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::problem::{Place, Read, Reported};
+use super::quantity::{self, quoted};
 use super::settings::DnsPort;
 use super::shape::{Absent, Key, Kind, Scalar, Value};
 use super::yaml::{Content, Entry, Node};
@@ -149,7 +150,7 @@ impl<'n> Section<'n> {
     pub(super) fn allowance(&self, name: &str) -> Read<QueueAllowance> {
         match (self.written(name), self.key(name).absent) {
             (Some((_, node)), _) => allowance(node).map_err(|_| Reported),
-            (None, Absent::Default(text)) => allowance_span(text).map_err(|_| Reported),
+            (None, Absent::Default(text)) => allowance_text(text).map_err(|_| Reported),
             (None, _) => Err(Reported),
         }
     }
@@ -174,30 +175,39 @@ fn entry<'n>(layer: &Layer<'n>, name: &str) -> Option<&'n Entry> {
 /// The largest queue allowance in requests or tokens that makes sense.
 const MAX_ALLOWANCE: f64 = 1e9;
 
-/// Reads `5s`, `{requests: 50}` or `{tokens: 100000}`.
+const ALLOWANCE: &str = "write a span such as 5s, {requests: 50} or {tokens: 100000}";
+
+/// Reads `5s`, `{requests: 50}`, `{tokens: 100000}`, or on one line `50 requests` and `100000 tokens`.
 pub(super) fn allowance(node: &Node) -> Result<QueueAllowance, String> {
-    let expected = "write a span such as 5s, {requests: 50} or {tokens: 100000}";
     match &node.content {
-        Content::Scalar(text) => allowance_span(text),
+        Content::Scalar(text) => allowance_text(text),
         Content::Map(entries) => match entries.as_slice() {
             [Entry { key, value: Node { content: Content::Scalar(text), .. }, .. }] => {
-                let number = || super::quantity::number(text, 0.0, MAX_ALLOWANCE);
-                match key.as_str() {
-                    "requests" => number().map(QueueAllowance::Requests),
-                    "tokens" => number().map(QueueAllowance::Tokens),
-                    _ => Err(format!("{} is not known here: {expected}", super::quantity::quoted(key))),
-                }
+                allowance_of(text, key)
+                    .unwrap_or_else(|| Err(format!("{} is not known here: {ALLOWANCE}", quoted(key))))
             }
-            _ => Err(format!("one of requests and tokens is needed: {expected}")),
+            _ => Err(format!("one of requests and tokens is needed: {ALLOWANCE}")),
         },
-        other => Err(format!("{} is no allowance: {expected}", other.kind())),
+        other => Err(format!("{} is no allowance: {ALLOWANCE}", other.kind())),
     }
 }
 
-fn allowance_span(text: &str) -> Result<QueueAllowance, String> {
-    super::quantity::span(text, Duration::ZERO, Duration::from_secs(3_600))
+fn allowance_text(text: &str) -> Result<QueueAllowance, String> {
+    if let Some(read) = text.split_once(' ').and_then(|(number, unit)| allowance_of(number, unit)) {
+        return read;
+    }
+    quantity::span(text, Duration::ZERO, Duration::from_secs(3_600))
         .map(|span| QueueAllowance::Seconds(span.as_secs_f64()))
         .map_err(|message| format!("{message}; or write {{requests: 50}} or {{tokens: 100000}}"))
+}
+
+fn allowance_of(number: &str, unit: &str) -> Option<Result<QueueAllowance, String>> {
+    let unit = match unit {
+        "requests" => QueueAllowance::Requests,
+        "tokens" => QueueAllowance::Tokens,
+        _ => return None,
+    };
+    Some(quantity::number(number, 0.0, MAX_ALLOWANCE).map(unit))
 }
 
 /// Labels of one activator: more is a mistake.
@@ -214,13 +224,13 @@ pub(super) fn labels(node: &Node) -> Result<BTreeMap<String, String>, String> {
     let mut labels = BTreeMap::new();
     for Entry { key, value, .. } in entries {
         let Content::Scalar(text) = &value.content else {
-            return Err(format!("label {} needs a single value", super::quantity::quoted(key)));
+            return Err(format!("label {} needs a single value", quoted(key)));
         };
         let good_name = !key.is_empty()
             && !key.as_bytes()[0].is_ascii_digit()
             && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !good_name {
-            return Err(format!("{} is no label name", super::quantity::quoted(key)));
+            return Err(format!("{} is no label name", quoted(key)));
         }
         labels.insert(key.clone(), text.clone());
     }

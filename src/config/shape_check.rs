@@ -26,7 +26,7 @@ pub(super) fn check(section: &Section<'_>, problems: &mut Problems) {
 fn check_key(section: &Section<'_>, key: &'static Key, problems: &mut Problems) {
     let Some((place, node)) = section.written(key.name) else {
         if key.absent == Absent::Required && !section.partial {
-            problems.push(section.place(), missing(key));
+            problems.push(&section.place().key(key.name), missing(key));
         }
         return;
     };
@@ -138,7 +138,7 @@ fn missing(key: &Key) -> String {
         _ if key.children().is_empty() => key.doc.to_owned(),
         _ => format!("a mapping with {}", names(key.children())),
     };
-    format!("`{}` is missing: write it ({what})", key.name)
+    format!("missing: write it ({what})")
 }
 
 fn names(keys: &[Key]) -> String {

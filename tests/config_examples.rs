@@ -1,0 +1,181 @@
+//! The examples and the reference are true: they come from the same table as the reader, and say everything.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use keda_vllm_scaler::config::{self, schema};
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).unwrap()
+}
+
+fn command(args: &[&str]) -> std::process::Output {
+    Command::cargo_bin("keda-vllm-scaler").unwrap().args(args).output().unwrap()
+}
+
+fn printed(output: &std::process::Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Every key of a parsed file as the table names it: `tiers[].scrape.interval`.
+fn written_paths(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(entries) => {
+            for (key, below) in entries {
+                let list = if below.as_array().is_some_and(|items| items.iter().all(|i| i.is_object())) {
+                    "[]"
+                } else {
+                    ""
+                };
+                let path =
+                    if path.is_empty() { format!("{key}{list}") } else { format!("{path}.{key}{list}") };
+                written_paths(below, &path, into);
+                into.push(path);
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| written_paths(item, path, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_full_example_shows_every_key_and_is_good() {
+    let text = text("deploy/examples/full.yaml");
+    config::load(&text).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut written = Vec::new();
+    written_paths(&serde_saphyr::from_str(&text).unwrap(), "", &mut written);
+    for path in schema::key_paths() {
+        assert!(written.contains(&path), "{path} is not in the example");
+    }
+}
+
+#[test]
+fn the_full_example_writes_the_defaults_where_it_says_so() {
+    // A default is in the example as it is in the table, unless the line says that it is another.
+    let example = text("deploy/examples/full.yaml");
+    let reference = schema::markdown();
+    for (key, default) in
+        [("coldStart", "180s"), ("drain", "30s"), ("holdUnknown", "10m"), ("maxStep", "50%")]
+    {
+        assert!(
+            example.lines().any(|line| line.trim_start().starts_with(&format!("{key}: {default}"))),
+            "{key}"
+        );
+        assert!(reference.contains(&format!("| `{default}` |")), "{key}");
+    }
+}
+
+#[test]
+fn the_minimal_example_is_good_and_gets_the_documented_defaults() {
+    let config = config::load(&text("deploy/examples/minimal.yaml")).unwrap();
+    let policy = &config.tiers[0].policy;
+    assert_eq!((policy.min, policy.max), (1, 8));
+    assert_eq!(
+        (policy.cold_start.as_secs(), policy.control_delay.as_secs(), policy.drain.as_secs()),
+        (180, 25, 30)
+    );
+    assert_eq!(policy.hold().as_secs(), 210);
+    assert_eq!(config.listen.grpc.port(), 6000);
+}
+
+#[test]
+fn the_metadata_of_every_scaled_object_example_is_good() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(repository("deploy/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.file_name().unwrap().to_string_lossy().starts_with("scaledobject") {
+            continue;
+        }
+        let object: serde_json::Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let metadata = object["spec"]["triggers"][0]["metadata"].as_object().unwrap();
+        let metadata =
+            metadata.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect();
+        let file_tiers = |_: &keda_vllm_scaler::decision::TierId| false;
+        let ctx = config::trigger::TriggerContext { allow_metadata_tiers: true, file_tiers: &file_tiers };
+        let (namespace, name) = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
+        let trigger =
+            config::trigger::resolve(&ctx, namespace.as_str().unwrap(), name.as_str().unwrap(), &metadata)
+                .unwrap();
+        if let config::trigger::Trigger::Declared { policy, .. } = trigger {
+            assert_eq!(policy.floors.len(), 2, "{}", path.display());
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+}
+
+#[test]
+fn the_reference_in_the_docs_is_what_the_command_prints() {
+    let docs = text("docs/configuration.md");
+    let (_, reference) = docs.split_once("<!-- keda-vllm-scaler schema --markdown -->\n").unwrap();
+    assert_eq!(
+        reference,
+        schema::markdown(),
+        "replace it by the output of: keda-vllm-scaler schema --markdown"
+    );
+}
+
+#[test]
+fn schema_prints_a_json_schema_that_has_every_key() {
+    let output = command(&["schema"]);
+    assert!(output.status.success());
+    let printed: serde_json::Value = serde_json::from_str(&printed(&output)).unwrap();
+    assert_eq!(printed["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let tier = &printed["properties"]["tiers"]["anyOf"][0]["items"];
+    assert_eq!(tier["required"], serde_json::json!(["name", "source"]));
+    assert_eq!(tier["additionalProperties"], false);
+    assert_eq!(tier["properties"]["coldStart"]["default"], "180s");
+    let defaults = &printed["properties"]["defaults"]["anyOf"][0];
+    assert!(defaults["properties"].get("name").is_none());
+    assert!(defaults.get("required").is_none());
+}
+
+#[test]
+fn check_tells_every_problem_and_exits_with_64() {
+    let file = repository("tests/fixtures/configs/everything_wrong.yaml");
+    let file = file.to_str().unwrap();
+    let output = command(&["check", file]);
+    assert_eq!(output.status.code(), Some(64));
+    let told = printed(&output);
+    let expected = text("tests/fixtures/configs/everything_wrong.problems.txt").trim().lines().count();
+    assert_eq!(told.lines().count(), expected + 1, "{told}");
+    assert!(
+        told.contains(&format!("{file}:9: error: tiers[0].replicas.min: 9 is above the maximum of 4")),
+        "{told}"
+    );
+    assert!(told.ends_with(&format!("{file} is refused: {expected} problems\n")), "{told}");
+
+    let output = command(&["check", "--json", file]);
+    assert_eq!(output.status.code(), Some(64));
+    let told: serde_json::Value = serde_json::from_str(&printed(&output)).unwrap();
+    assert_eq!(told["ok"], false);
+    assert_eq!(told["problems"].as_array().unwrap().len(), expected);
+    assert_eq!(told["problems"][0]["line"], 2);
+    assert_eq!(told["problems"][0]["path"], "listen.http");
+}
+
+#[test]
+fn check_lets_warnings_pass_unless_strict() {
+    let file = repository("deploy/examples/minimal.yaml");
+    let file = file.to_str().unwrap();
+    let output = command(&["check", file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(printed(&output).ends_with("is good: 1 tier, 1 warning\n"), "{}", printed(&output));
+    assert_eq!(command(&["check", "--strict", file]).status.code(), Some(64));
+}
+
+#[test]
+fn check_warns_of_files_that_are_not_there_and_fails_without_the_file_itself() {
+    let file = repository("deploy/examples/full.yaml");
+    let told = printed(&command(&["check", file.to_str().unwrap()]));
+    assert!(
+        told.contains("warning: tiers[0].scrape.ca: /etc/keda-vllm-scaler/tls/ca.crt is not there"),
+        "{told}"
+    );
+    assert_eq!(command(&["check", "/no/such/file.yaml"]).status.code(), Some(1));
+}
