@@ -329,3 +329,6 @@ pub fn unescape(written: &[u8]) -> Option<Cow<'_, str>> {
     }
     Some(Cow::Owned(plain))
 }
+
+#[cfg(test)]
+mod tests;

@@ -262,3 +262,6 @@ fn is_missing(metric: Metric, read: &EnginePage) -> bool {
         | Metric::InterTokenOld => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,23 +84,15 @@ pub(super) fn read_labels<'p>(
     let mut own_name = None;
     loop {
         at = skip_blanks(page, at);
-        let name = match page.get(at) {
-            Some(b'}') => return Ok((own_name, at + 1)),
-            Some(b'"') => {
-                let (quoted, end) = read_quoted(page, at + 1)?;
-                at = end;
-                quoted
-            }
-            _ => {
-                let (name, end) = series_name(page, at);
-                if name.is_empty() {
-                    return Err("a label name is missing");
-                }
-                at = end;
-                name
-            }
-        };
-        at = skip_blanks(page, at);
+        if page.get(at) == Some(&b'}') {
+            return Ok((own_name, at + 1));
+        }
+        let quoted = page.get(at) == Some(&b'"');
+        let (name, end) = if quoted { read_quoted(page, at + 1)? } else { series_name(page, at) };
+        if end == at {
+            return Err("a label name is missing");
+        }
+        at = skip_blanks(page, end);
         if page.get(at) == Some(&b'=') {
             at = skip_blanks(page, at + 1);
             if page.get(at) != Some(&b'"') {
@@ -112,7 +104,7 @@ pub(super) fn read_labels<'p>(
             }
             labels.pairs.push((name, value));
             at = skip_blanks(page, end);
-        } else if own_name.replace(name).is_some() || !labels.pairs.is_empty() {
+        } else if !quoted || own_name.replace(name).is_some() || !labels.pairs.is_empty() {
             return Err("a label without a value");
         }
         match page.get(at) {

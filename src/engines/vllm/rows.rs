@@ -215,12 +215,18 @@ impl<'p> Rows<'p> {
         Ok(())
     }
 
-    /// Notes the model, and says whether its rows are wanted.
+    /// Notes the model, and says whether its rows are wanted. Without a model asked for they are the first one's: should
+    /// another turn up, the page is refused in the end.
     fn takes(&mut self, written: &'p [u8]) -> bool {
-        let taken =
-            self.asked_model.is_none_or(|asked| unescape(written).is_some_and(|model| model == asked));
-        let room = self.models.len() < MAX_MODELS || (self.asked_model.is_some() && taken);
-        if room && !self.models.contains(&written) {
+        let known = self.models.contains(&written);
+        let Some(asked) = self.asked_model else {
+            if !known && self.models.len() < MAX_MODELS {
+                self.models.push(written);
+            }
+            return self.models.first() == Some(&written);
+        };
+        let taken = unescape(written).is_some_and(|model| model == asked);
+        if !known && (taken || self.models.len() < MAX_MODELS) {
             self.models.push(written);
         }
         taken
