@@ -81,7 +81,11 @@ async fn run(args: Args) -> anyhow::Result<()> {
 
     let opened = Instant::now();
     open_streams(&channel, args.streams).await?;
-    println!("{} streams opened on the same connection in {:.1} s", args.streams, opened.elapsed().as_secs_f64());
+    println!(
+        "{} streams opened on the same connection in {:.1} s",
+        args.streams,
+        opened.elapsed().as_secs_f64()
+    );
     let yardstick = measure("health Check, streams open", &args, &channel, Call::Check).await?;
     let ours = measure("GetMetrics, streams open", &args, &channel, Call::GetMetrics).await?;
     compare(&ours, &yardstick);
@@ -153,7 +157,8 @@ async fn one(channel: Channel, call: Call, n: u64) -> Result<(), tonic::Status> 
 }
 
 fn compare(ours: &Histogram<u64>, yardstick: &Histogram<u64>) {
-    let ratio = |quantile| ours.value_at_quantile(quantile) as f64 / yardstick.value_at_quantile(quantile) as f64;
+    let ratio =
+        |quantile| ours.value_at_quantile(quantile) as f64 / yardstick.value_at_quantile(quantile) as f64;
     println!("{:28} p50 {:7.2} x   p99 {:7.2} x", "GetMetrics / Check", ratio(0.5), ratio(0.99));
 }
 

@@ -1,5 +1,7 @@
 //! KEDA's contract, as a client on a real connection sees it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside their functions")]
+
 #[path = "common/grpc.rs"]
 mod grpc;
 #[path = "common/published.rs"]
@@ -160,8 +162,8 @@ async fn a_decision_that_is_never_renewed_stops_being_an_answer() {
     let (mut control_loop, published) = publisher();
     let server = start(&published).await;
     let policy = published::policy(&tier("chat"));
-    let held = policy.hold_unknown + Duration::from_secs(60);
-    for (age, known) in [(held, true), (held + Duration::from_secs(120), false)] {
+    let held = policy.hold_unknown + Duration::from_mins(1);
+    for (age, known) in [(held, true), (held + Duration::from_mins(2), false)] {
         let decided_at = control_loop.clock.now() - age;
         let old = status(policy.clone(), Answer::Required(7), decided_at);
         control_loop.publish(|snapshot| {

@@ -1,5 +1,7 @@
 //! The streams and the waits, minute by minute on paused time, without a socket.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside their functions")]
+
 #[path = "common/grpc.rs"]
 mod grpc;
 #[path = "common/published.rs"]
@@ -172,7 +174,7 @@ async fn a_control_loop_that_refuses_a_declaration_is_not_waited_for() {
     let began = Instant::now();
     let (answer, ()) =
         tokio::join!(scaler.is_active(Request::new(asker(&[("desiredReplicas", "6")]))), async {
-            drop(control_loop.declared.recv().await)
+            drop(control_loop.declared.recv().await);
         },);
     assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
     assert_eq!(began.elapsed(), Duration::ZERO);

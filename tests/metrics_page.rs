@@ -1,5 +1,8 @@
 //! The scaler's own metrics page, read strictly.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside their functions")]
+#![allow(clippy::float_cmp, reason = "what was written is read back, without arithmetic between")]
+
 #[path = "common/grpc.rs"]
 mod grpc;
 #[path = "common/published.rs"]

@@ -1,5 +1,7 @@
 //! Readiness, and the order of a shutdown, over real connections.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, outside their functions")]
+
 #[path = "common/grpc.rs"]
 mod grpc;
 #[path = "common/published.rs"]
@@ -11,6 +13,7 @@ use grpc::{LOOPBACK, PATIENCE, asker, channel, metrics_of, start, start_with, un
 use keda_vllm_scaler::decision::Answer;
 use keda_vllm_scaler::serve::grpc::Drained;
 use keda_vllm_scaler::serve::health::{HealthListener, Readiness};
+use keda_vllm_scaler::supervise::{Signal, Signals};
 use published::{publisher, tier};
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -201,4 +204,19 @@ async fn the_port_is_closed_to_new_connections_at_once() {
     until("the port is closed", || std::net::TcpStream::connect(address).is_err()).await;
     drop(held);
     assert_eq!(server.stop().await, Drained::Completely);
+}
+
+#[tokio::test]
+async fn signals_of_the_process_are_heard() {
+    let mut signals = Signals::of_the_process().unwrap();
+    for (name, expected) in
+        [("HUP", Signal::Reload), ("TERM", Signal::Stop("SIGTERM")), ("INT", Signal::Stop("SIGINT"))]
+    {
+        let sent = std::process::Command::new("kill")
+            .args([format!("-{name}"), std::process::id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        assert_eq!(tokio::time::timeout(PATIENCE, signals.next()).await.unwrap(), expected);
+    }
 }

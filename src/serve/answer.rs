@@ -18,9 +18,9 @@ use crate::units::{format_span, since};
 ///
 /// The control loop decides after every round, seconds apart. If it hangs, its last answer is held as long as the tier
 /// holds an answer without data, plus this much for slow rounds; then KEDA is told that nobody knows.
-pub(super) const STALLED_GRACE: Duration = Duration::from_secs(120);
+pub(super) const STALLED_GRACE: Duration = Duration::from_mins(2);
 
-/// How many tiers a NOT_FOUND names: enough to see a typo, few enough for a Kubernetes event.
+/// How many tiers a `NOT_FOUND` names: enough to see a typo, few enough for a Kubernetes event.
 const NAMED_TIERS: usize = 10;
 
 /// Why there is no number.
@@ -77,24 +77,19 @@ impl From<Refusal> for Status {
 }
 
 fn not_found(tier: &TierId, mut neighbours: Vec<String>, hints: &[String]) -> String {
-    let mut message = format!("no tier {:?} in namespace {:?}", tier.name, tier.namespace);
     neighbours.sort_unstable();
     let more = neighbours.len().saturating_sub(NAMED_TIERS);
     neighbours.truncate(NAMED_TIERS);
-    if neighbours.is_empty() {
-        message.push_str("; it has none");
-    } else {
-        message.push_str("; it has ");
-        message.push_str(&neighbours.join(", "));
-    }
-    if more > 0 {
-        message.push_str(&format!(" and {more} more"));
-    }
-    for hint in hints {
-        message.push_str("; ");
-        message.push_str(hint);
-    }
-    message
+    let named = neighbours.join(", ");
+    let has = match (neighbours.is_empty(), more) {
+        (true, _) => "it has none".to_owned(),
+        (false, 0) => format!("it has {named}"),
+        (false, more) => format!("it has {named} and {more} more"),
+    };
+    let asked_for = format!("no tier {:?} in namespace {:?}", tier.name, tier.namespace);
+    let mut parts = vec![asked_for, has];
+    parts.extend_from_slice(hints);
+    parts.join("; ")
 }
 
 /// What an asker's metadata means under this snapshot's configuration.
@@ -115,8 +110,8 @@ pub(super) fn trigger_of(snapshot: &Snapshot, asker: &ScaledObjectRef) -> Result
     // The rule of the house, whatever the metadata says: nobody reads another namespace's load.
     let tier = tier_of(&trigger);
     if tier.namespace != asker.namespace {
-        let asked = TierId::new(asker.namespace.clone(), tier.to_string());
-        return Err(missing(snapshot, &asked, warnings_of(&trigger)));
+        let elsewhere = TierId::new(asker.namespace.clone(), tier.to_string());
+        return Err(missing(snapshot, &elsewhere, warnings_of(&trigger)));
     }
     Ok(trigger)
 }

@@ -182,7 +182,7 @@ impl HealthListener {
         self.accepting.local_addr()
     }
 
-    /// Answers probes until `end`. That should come after KEDA's port has drained, so that probes see NOT_SERVING and
+    /// Answers probes until `end`. That should come after KEDA's port has drained, so that probes see `NOT_SERVING` and
     /// not a closed port meanwhile.
     ///
     /// # Errors

@@ -236,7 +236,7 @@ mod tests {
             &self,
             _: Request<ScaledObjectRef>,
         ) -> Result<Response<GetMetricSpecResponse>, Status> {
-            Ok(Response::default())
+            Ok(Response::new(GetMetricSpecResponse::default()))
         }
 
         type StreamIsActiveStream = BoxStream<IsActiveResponse>;
@@ -308,7 +308,7 @@ mod tests {
     async fn a_stream_that_the_client_drops_is_counted_as_cancelled() {
         let counters = Counters::default();
         let observed = Observed::new(Panics, counters.clone());
-        let open = observed.stream_metric_spec(Request::default()).await.unwrap();
+        let open = observed.stream_metric_spec(Request::new(ScaledObjectRef::default())).await.unwrap();
         assert_eq!(counters.streams_open("StreamMetricSpec"), 1);
         drop(open);
         assert_eq!(counters.streams_open("StreamMetricSpec"), 0);

@@ -22,7 +22,7 @@ const HANDLING_SECONDS: [f64; 13] =
 
 /// How long a warning about a trigger's metadata is shown after it was last seen. Many HPA syncs, and short enough that
 /// a mended typo is gone while its author still looks.
-const WARNING_LASTS: Duration = Duration::from_secs(15 * 60);
+const WARNING_LASTS: Duration = Duration::from_mins(15);
 
 /// How many warnings are kept per tier: anybody who may write a ScaledObject can make one.
 const WARNINGS_PER_TIER: usize = 64;
@@ -31,10 +31,13 @@ const WARNINGS_PER_TIER: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     tiers: Arc<RwLock<BTreeMap<TierId, TierCounters>>>,
-    warnings: Arc<RwLock<BTreeMap<TierId, BTreeMap<String, DateTime<Utc>>>>>,
+    warnings: Arc<RwLock<BTreeMap<TierId, LastSeen>>>,
     config: Arc<RwLock<ConfigReloads>>,
     grpc: Grpc,
 }
+
+/// Warnings, and when each was last seen.
+type LastSeen = BTreeMap<String, DateTime<Utc>>;
 
 /// Counts of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A running server and clients that ask as KEDA does.
 
 #![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "what can't be set up fails the test")]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -48,8 +49,8 @@ pub(crate) async fn start_with(published: &Published, change: impl FnOnce(&mut O
     change(&mut options);
     let server = Server::bind(LOOPBACK, options).await.unwrap();
     let address = server.local_addr();
-    let served = tokio::spawn(server.run(shutdown.clone()));
-    Running { address, counters, shutdown, served }
+    let run = tokio::spawn(server.run(shutdown.clone()));
+    Running { address, counters, shutdown, served: run }
 }
 
 impl Running {

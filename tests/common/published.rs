@@ -1,6 +1,7 @@
 //! Hand-made snapshots, published the way the control loop does it.
 
 #![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "what can't be set up fails the test")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,14 +120,14 @@ pub(crate) fn policy(tier: &TierId) -> Policy {
         tier: tier.clone(),
         min: 0,
         max: 40,
-        cold_start: Duration::from_secs(180),
+        cold_start: Duration::from_mins(3),
         control_delay: Duration::from_secs(30),
-        drain: Duration::from_secs(60),
+        drain: Duration::from_mins(1),
         acceptable_queue: QueueAllowance::Seconds(5.0),
         signals: Signals {
             kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
             tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_secs(60) },
+            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
             batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
             latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
         },
@@ -140,7 +141,7 @@ pub(crate) fn policy(tier: &TierId) -> Policy {
         floors: Vec::new(),
         max_ramp: None,
         scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_secs(600),
+        hold_unknown: Duration::from_mins(10),
         dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
         floors_only: false,
     }
