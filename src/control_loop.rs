@@ -234,7 +234,7 @@ impl ControlLoop {
             return;
         }
         let points = std::mem::take(&mut self.finished_minutes);
-        self.history.commit(points, self.memories());
+        self.history.commit(now, points, self.memories());
     }
 
     fn memories(&self) -> Vec<(TierId, Vec<u8>)> {
@@ -286,6 +286,6 @@ impl ControlLoop {
             tracing::warn!(tasks = self.tasks.len(), "tasks still run at shutdown");
         }
         let points = std::mem::take(&mut self.finished_minutes);
-        self.history.commit(points, self.memories());
+        self.history.commit(self.clock.now(), points, self.memories());
     }
 }

@@ -4,10 +4,14 @@
 //! and no two answers can contradict each other. Translation to the wire happens here and nowhere else.
 
 mod answer;
+pub mod api;
 mod edges;
 pub mod external_scaler;
 pub mod grpc;
 pub mod health;
+pub mod http;
 pub mod metrics;
 mod observed;
+pub mod page;
 mod streams;
+pub mod words;

@@ -82,7 +82,8 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         .with_context(|| format!("listen.http: can't listen on {}", listen.http))?;
     let http_addr = page.local_addr()?;
     let counters = Counters::default();
-    let history = HistoryHandle::start(config.store.clone(), config.history_retention, clock.now());
+    let history = HistoryHandle::start(config.store.clone(), config.history_retention, clock.now())
+        .context("the store's thread doesn't start")?;
     let (published, updates, control) = control_loop::start(control_loop::Options {
         config,
         config_file: config_file.as_ref().map_or_else(|| "(in memory)".to_owned(), |f| f.display().to_string()),
@@ -140,8 +141,14 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         let published = published.clone();
         Arc::new(move || metrics::render(&published.now(), &counters))
     };
-    let router = http::router(published.clone(), own_metrics);
-    tasks.spawn("http", async move { http::serve(page, router, stop).await });
+    let router = http::router(published.clone(), own_metrics, clock);
+    tasks.spawn("http", async move {
+        // A page that somebody reloads must not keep the process: what is open at the stop is cut with it.
+        tokio::select! {
+            served = axum::serve(page, router).into_future() => served.context("http"),
+            () = stop.cancelled() => Ok(()),
+        }
+    });
     info!(grpc = %grpc_addr, http = %http_addr, health = %health_addr, "listening");
     Ok(Running {
         grpc_addr,
