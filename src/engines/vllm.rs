@@ -93,10 +93,8 @@ impl Reading<'_> {
     }
 
     fn model(&self, asked: Option<&str>) -> Result<String, PageError> {
-        let models: Option<Vec<String>> =
-            self.rows.models.iter().map(|written| unescape(written).map(Cow::into_owned)).collect();
-        let mut models =
-            models.ok_or(PageError::Malformed { line: 1, what: "a model_name that is not UTF-8" })?;
+        let mut models: Vec<String> =
+            self.rows.models.iter().filter_map(|written| unescape(written).map(Cow::into_owned)).collect();
         let listed = |models: &[String]| models.join(", ");
         match (asked, models.len()) {
             (_, 0) => Err(PageError::NoEngineSeries),
@@ -126,8 +124,6 @@ impl Reading<'_> {
     }
 
     fn sample(&self, engine: &mut EngineRows<'_>) -> Result<EngineSample, PageError> {
-        let name = unescape(engine.name)
-            .ok_or(PageError::Malformed { line: 1, what: "an engine label that is not UTF-8" })?;
         let kv_usage = [Metric::KvUsage, Metric::KvUsageOld];
         let mut histograms = std::mem::take(&mut engine.histograms);
         let mut histogram = |metric: Metric| -> Result<Option<Histogram>, PageError> {
@@ -135,7 +131,7 @@ impl Reading<'_> {
         };
         let older_inter_token = histogram(Metric::InterTokenOld)?;
         Ok(EngineSample {
-            engine: name.into_owned(),
+            engine: std::mem::take(&mut engine.label),
             running: self.value(engine, Metric::Running),
             waiting: self.value(engine, Metric::Waiting),
             waiting_for_capacity: self.value(engine, Metric::WaitingByReason),

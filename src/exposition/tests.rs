@@ -227,27 +227,27 @@ fn grouped_page(typed: bool) -> impl Strategy<Value = (String, Vec<String>)> {
     let sample = (value, label, tail, any::<bool>());
     let family = (names, prop::collection::vec(sample, 0..4), any::<bool>(), any::<bool>());
     prop::collection::vec(family, 0..8).prop_map(move |families| {
-        let mut page = String::new();
+        let mut lines = Vec::new();
         let mut expected = Vec::new();
         for ((name, suffix, found), samples, help, carriage_return) in families {
             let end = if carriage_return { "\r\n" } else { "\n" };
             if help {
-                page += &format!("# HELP {name} about vllm:num_requests_running 1{end}");
+                lines.push(format!("# HELP {name} about vllm:num_requests_running 1{end}"));
             }
             if typed {
-                page += &format!("# TYPE {name} unknown{end}");
+                lines.push(format!("# TYPE {name} unknown{end}"));
                 expected.extend(found.map(|(family, _)| format!("type {family}")));
             }
             for (value, label, tail, underscore) in samples {
                 let name = if underscore { name.replace(':', "_") } else { name.to_owned() };
-                page += &format!("{name}{suffix}{{a=\"{label}\",engine=\"{label}\"}} {value}{tail}{end}");
+                lines.push(format!("{name}{suffix}{{a=\"{label}\",engine=\"{label}\"}} {value}{tail}{end}"));
                 let number = parse_number(value.as_bytes()).unwrap();
                 expected.extend(
                     found.map(|(family, part)| format!("{family} {part:?} {:?} {number}", Some(&label))),
                 );
             }
         }
-        (page, expected)
+        (lines.concat(), expected)
     })
 }
 

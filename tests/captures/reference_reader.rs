@@ -7,13 +7,13 @@ use keda_vllm_scaler::engines::{EngineSample, Histogram};
 
 type Labels = BTreeMap<String, String>;
 
-pub struct ReferencePage {
+pub(crate) struct ReferencePage {
     samples: Vec<(String, Labels, f64)>,
     typed: BTreeSet<String>,
 }
 
 impl ReferencePage {
-    pub fn new(page: &str) -> Self {
+    pub(crate) fn new(page: &str) -> Self {
         let mut samples = Vec::new();
         let mut typed = BTreeSet::new();
         for line in page.lines() {
@@ -39,7 +39,7 @@ impl ReferencePage {
         self.samples.iter().filter(move |(n, _, _)| n == name).map(|(_, labels, value)| (labels, *value))
     }
 
-    pub fn engines(&self) -> Vec<String> {
+    pub(crate) fn engines(&self) -> Vec<String> {
         let names: BTreeSet<String> = self
             .rows("vllm:num_preemptions_total")
             .map(|(labels, _)| labels.get("engine").cloned().unwrap_or_else(|| "0".to_owned()))
@@ -47,7 +47,7 @@ impl ReferencePage {
         names.into_iter().collect()
     }
 
-    pub fn models(&self) -> BTreeSet<String> {
+    pub(crate) fn models(&self) -> BTreeSet<String> {
         self.samples.iter().filter_map(|(_, labels, _)| labels.get("model_name").cloned()).collect()
     }
 
@@ -80,7 +80,7 @@ impl ReferencePage {
         Some(Histogram { bounds, cumulative, count, sum })
     }
 
-    pub fn sample(&self, engine: &str) -> EngineSample {
+    pub(crate) fn sample(&self, engine: &str) -> EngineSample {
         let number = |name: &str| self.number(name, engine, None);
         let filtered = |name: &str, key: &str, value: &str| self.number(name, engine, Some((key, value)));
         let histogram = |name: &str| self.histogram(name, engine);
@@ -110,17 +110,17 @@ impl ReferencePage {
         }
     }
 
-    pub fn process_start(&self) -> Option<f64> {
+    pub(crate) fn process_start(&self) -> Option<f64> {
         self.rows("process_start_time_seconds").next().map(|(_, value)| value)
     }
 
-    pub fn rejected(&self) -> Option<f64> {
+    pub(crate) fn rejected(&self) -> Option<f64> {
         self.typed
             .contains("vllm:admission_rejections")
             .then(|| self.rows("vllm:admission_rejections_total").map(|(_, value)| value).sum())
     }
 
-    pub fn awake(&self) -> Option<bool> {
+    pub(crate) fn awake(&self) -> Option<bool> {
         let rows: Vec<f64> = self
             .rows("vllm:engine_sleep_state")
             .filter(|(labels, _)| labels["sleep_state"] == "awake")
@@ -129,7 +129,7 @@ impl ReferencePage {
         (!rows.is_empty()).then(|| rows.iter().all(|value| *value == 1.0))
     }
 
-    pub fn kv_tokens_per_engine(&self) -> Option<f64> {
+    pub(crate) fn kv_tokens_per_engine(&self) -> Option<f64> {
         let number = |labels: &Labels, key: &str| labels.get(key).and_then(|text| text.parse::<f64>().ok());
         let rows: Vec<&Labels> = self.rows("vllm:cache_config_info").map(|(labels, _)| labels).collect();
         let first = rows.first()?;

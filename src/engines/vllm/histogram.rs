@@ -13,8 +13,10 @@ const USUAL_BUCKETS: usize = 24;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct HistogramRows {
-    /// Finite upper bounds with the observations at or below them, in the order of the page.
-    buckets: Vec<(f64, f64)>,
+    /// Finite upper bounds, in the order of the page.
+    bounds: Vec<f64>,
+    /// The observations at or below each.
+    cumulative: Vec<f64>,
     infinite: Option<f64>,
     sum: Option<f64>,
     count: Option<f64>,
@@ -57,13 +59,15 @@ impl HistogramRows {
         if !bound.is_finite() {
             return Err(malformed(page, sample, "a bucket without a number in its label le"));
         }
-        if self.buckets.len() == MAX_BUCKETS {
+        if self.bounds.len() == MAX_BUCKETS {
             return Err(malformed(page, sample, "more than 512 buckets"));
         }
-        if self.buckets.is_empty() {
-            self.buckets.reserve_exact(USUAL_BUCKETS);
+        if self.bounds.is_empty() {
+            self.bounds.reserve_exact(USUAL_BUCKETS);
+            self.cumulative.reserve_exact(USUAL_BUCKETS);
         }
-        self.buckets.push((bound, value));
+        self.bounds.push(bound);
+        self.cumulative.push(value);
         Ok(())
     }
 
@@ -76,9 +80,11 @@ impl HistogramRows {
         let (Some(infinite), Some(sum), Some(count)) = (self.infinite, self.sum, self.count) else {
             return Ok(None);
         };
-        let mut buckets = self.buckets;
-        if !buckets.is_sorted_by(|(low, _), (high, _)| low < high) {
+        let (mut bounds, mut cumulative) = (self.bounds, self.cumulative);
+        if !bounds.is_sorted() {
+            let mut buckets: Vec<(f64, f64)> = bounds.into_iter().zip(cumulative).collect();
             buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+            (bounds, cumulative) = buckets.into_iter().unzip();
         }
         let impossible = |series: &str, value: f64| PageError::Impossible {
             name: format!("{name}{series}"),
@@ -86,14 +92,14 @@ impl HistogramRows {
         };
         let mut below = 0.0;
         let mut last_bound = f64::NEG_INFINITY;
-        for &(bound, cumulative) in &buckets {
+        for (&bound, &observed) in bounds.iter().zip(&cumulative) {
             if bound <= last_bound {
                 return Err(impossible("_bucket (the same bound twice)", bound));
             }
-            if cumulative < below {
-                return Err(impossible("_bucket (fewer than in the bucket before)", cumulative));
+            if observed < below {
+                return Err(impossible("_bucket (fewer than in the bucket before)", observed));
             }
-            (below, last_bound) = (cumulative, bound);
+            (below, last_bound) = (observed, bound);
         }
         if infinite < below {
             return Err(impossible("_bucket (fewer than in the bucket before)", infinite));
@@ -101,7 +107,6 @@ impl HistogramRows {
         if infinite.to_bits() != count.to_bits() {
             return Err(impossible("_count (other than its bucket +Inf)", count));
         }
-        let (bounds, cumulative) = buckets.into_iter().unzip();
         Ok(Some(Histogram { bounds, cumulative, count, sum }))
     }
 }

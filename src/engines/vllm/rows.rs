@@ -44,7 +44,9 @@ impl FamilyRows {
 #[derive(Debug)]
 pub(super) struct EngineRows<'p> {
     /// The label as written.
-    pub(super) name: &'p [u8],
+    name: &'p [u8],
+    /// The label.
+    pub(super) label: String,
     /// One value per metric that is no histogram; sums over reasons are summed up.
     pub(super) values: [Option<f64>; FIRST_HISTOGRAM],
     pub(super) waiting_deferred: Option<f64>,
@@ -55,9 +57,10 @@ pub(super) struct EngineRows<'p> {
 }
 
 impl<'p> EngineRows<'p> {
-    fn new(name: &'p [u8]) -> Self {
+    fn new(name: &'p [u8], label: String) -> Self {
         Self {
             name,
+            label,
             values: [None; FIRST_HISTOGRAM],
             waiting_deferred: None,
             histograms: std::array::from_fn(|_| HistogramRows::default()),
@@ -153,7 +156,7 @@ impl<'p> Rows<'p> {
             self.families[sample.family].foreign = true;
             return Ok(());
         };
-        if !self.takes(model) {
+        if !self.takes(model, sample)? {
             return Ok(());
         }
         if metric == Metric::Rejected {
@@ -217,19 +220,23 @@ impl<'p> Rows<'p> {
 
     /// Notes the model, and says whether its rows are wanted. Without a model asked for they are the first one's: should
     /// another turn up, the page is refused in the end.
-    fn takes(&mut self, written: &'p [u8]) -> bool {
+    fn takes(&mut self, written: &'p [u8], sample: &Sample<'_>) -> Result<bool, PageError> {
         let known = self.models.contains(&written);
+        if !known && unescape(written).is_none() {
+            return Err(malformed(self.page, sample, "a model_name that is not UTF-8"));
+        }
+        let room = self.models.len() < MAX_MODELS;
         let Some(asked) = self.asked_model else {
-            if !known && self.models.len() < MAX_MODELS {
+            if !known && room {
                 self.models.push(written);
             }
-            return self.models.first() == Some(&written);
+            return Ok(self.models.first() == Some(&written));
         };
         let taken = unescape(written).is_some_and(|model| model == asked);
-        if !known && (taken || self.models.len() < MAX_MODELS) {
+        if !known && (taken || room) {
             self.models.push(written);
         }
-        taken
+        Ok(taken)
     }
 
     fn engine(&mut self, name: &'p [u8], sample: &Sample<'_>) -> Result<&mut EngineRows<'p>, PageError> {
@@ -241,7 +248,9 @@ impl<'p> Rows<'p> {
             }
             self.newest_engine = known.unwrap_or(self.engines.len());
             if known.is_none() {
-                self.engines.push(EngineRows::new(name));
+                let text = unescape(name)
+                    .ok_or_else(|| malformed(self.page, sample, "an engine label that is not UTF-8"))?;
+                self.engines.push(EngineRows::new(name, text.into_owned()));
             }
         }
         Ok(&mut self.engines[self.newest_engine])

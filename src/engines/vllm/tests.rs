@@ -29,6 +29,37 @@ fn impossible(name: &str, value: &str) -> Result<EnginePage, PageError> {
 }
 
 #[test]
+fn labels_that_are_not_utf8_are_refused_with_their_line() {
+    for (label, what) in [
+        ("model_name=\"m", "a model_name that is not UTF-8"),
+        ("engine=\"0", "an engine label that is not UTF-8"),
+    ] {
+        let text = busy(&[]).into_bytes();
+        let at = text.windows(label.len()).position(|window| window == label.as_bytes()).unwrap();
+        let mut broken = text.clone();
+        broken[at + label.len() - 1] = 0xff;
+        assert_eq!(read_page(&broken, None, None), Err(PageError::Malformed { line: 2, what }));
+    }
+}
+
+#[test]
+fn megabytes_of_garbage_are_an_error() {
+    let size = 32 << 20;
+    for (garbage, expected) in [
+        (vec![0; size], "not_exposition"),
+        (b"<html>".repeat(size / 6), "not_exposition"),
+        (b"#".repeat(size), "truncated"),
+        (b"# HELP vllm:num_requests_running\n".repeat(size / 33), "no_engine_series"),
+        (b"# TYPE vllm:num_requests_running gauge\n".repeat(size / 39), "no_engine_series"),
+        (b"up 1\n".repeat(size / 5), "no_engine_series"),
+        ([&b"up 1\n"[..], &b"{\"".repeat(size / 2), b"\n"].concat(), "malformed"),
+        ([&b"up 1\nvllm:num_requests_running"[..], &vec![b'{'; size], b"\n"].concat(), "malformed"),
+    ] {
+        assert_eq!(read_page(&garbage, None, None).unwrap_err().cause(), expected, "{:?}", &garbage[..20]);
+    }
+}
+
+#[test]
 fn a_family_that_is_not_there_is_unknown_and_named() {
     let read = read(&page(&[
         "# TYPE vllm:num_requests_running_renamed gauge",
