@@ -30,6 +30,12 @@ use crate::telemetry::Counters;
 /// first SETTINGS frame, and hyper's own default would be 200.
 const MAX_CONCURRENT_STREAMS: u32 = 65_536;
 
+/// Bytes of requests that one connection may have on their way: a few hundred each, for every stream that is allowed
+/// at once. h2 also takes half of it as its budget for small DATA frames that nobody has read yet, and closes the
+/// connection with ENHANCE_YOUR_CALM above that (h2 0.4.16 and later): with hyper's 1 MiB a burst of 3,500 small
+/// requests on a busy machine cost every stream of the connection.
+const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+
 /// Pings on an idle connection: KEDA's client sends none, and a dead peer would keep its streams for ever.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -125,6 +131,7 @@ impl Server {
 
         let mut router = TonicServer::builder()
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .add_service(service)
