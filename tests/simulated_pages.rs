@@ -92,7 +92,10 @@ fn the_start_of_the_process_is_written_as_a_real_server_writes_it() {
     let line = "process_start_time_seconds 1.79597143492e+09";
     assert!(real_page().lines().any(|l| l == line));
     assert!(simulated_page().lines().any(|l| l == line));
-    assert!(simulated_page().contains("vllm:num_preemptions_created{engine=\"0\",model_name=\"tiny\"} 1.7959714985985"));
+    assert!(
+        simulated_page()
+            .contains("vllm:num_preemptions_created{engine=\"0\",model_name=\"tiny\"} 1.7959714985985")
+    );
 }
 
 #[test]
@@ -108,7 +111,8 @@ fn numbers_on_the_page_agree_with_each_other() {
     let with = |name: &str, label: &str| {
         values[format!("vllm:{name}{{engine=\"0\",model_name=\"tiny\",{label}}}").as_str()]
     };
-    let finished = values["vllm:request_success_total{engine=\"0\",finished_reason=\"stop\",model_name=\"tiny\"}"];
+    let finished =
+        values["vllm:request_success_total{engine=\"0\",finished_reason=\"stop\",model_name=\"tiny\"}"];
     assert!(finished > 0.0 && finished < 50.0, "{finished}");
     assert_eq!(finished, get("e2e_request_latency_seconds_count"));
     assert_eq!(finished * 60.0, get("request_generation_tokens_sum"));

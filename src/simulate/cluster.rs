@@ -271,7 +271,8 @@ impl Cluster {
 
     fn kill_the_overdue(&mut self, at: Moment) {
         for index in (0..self.replicas.len()).rev() {
-            let overdue = matches!(self.replicas[index].life(), Life::Terminating { deadline } if deadline <= at);
+            let overdue =
+                matches!(self.replicas[index].life(), Life::Terminating { deadline } if deadline <= at);
             if overdue {
                 let mut replica = self.replicas.remove(index);
                 if let Some(engine) = replica.engine_mut() {

@@ -5,8 +5,8 @@ use super::moment::Moment;
 
 /// Bounds of the time-to-first-token histogram, seconds (vLLM 0.8.5 to 0.32).
 const FIRST_TOKEN_BOUNDS: [f64; 22] = [
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+    80.0, 160.0, 640.0, 2560.0,
 ];
 /// Bounds of the inter-token histograms, seconds (vLLM 0.32).
 const INTER_TOKEN_BOUNDS: [f64; 19] = [
@@ -14,8 +14,8 @@ const INTER_TOKEN_BOUNDS: [f64; 19] = [
 ];
 /// Bounds of the request time histograms, seconds (vLLM 0.32).
 const REQUEST_TIME_BOUNDS: [f64; 21] = [
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0, 7680.0,
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
+    960.0, 1920.0, 7680.0,
 ];
 /// Bounds of the tokens-per-step histogram (vLLM 0.32).
 const STEP_TOKEN_BOUNDS: [u64; 13] = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];

@@ -51,7 +51,11 @@ pub fn render(identity: &PageIdentity<'_>, settings: &EngineSettings, metrics: &
 fn gauges(page: &mut PageWriter<'_>, settings: &EngineSettings, metrics: &EngineMetrics) {
     let gauges = metrics.gauges;
     let waiting = f64::from(gauges.waiting);
-    page.gauge("num_requests_running", "Requests in the running batch.", &[(None, f64::from(gauges.running))]);
+    page.gauge(
+        "num_requests_running",
+        "Requests in the running batch.",
+        &[(None, f64::from(gauges.running))],
+    );
     page.gauge("num_requests_waiting", "Requests that wait.", &[(None, waiting)]);
     page.gauge(
         "num_requests_waiting_by_reason",
@@ -124,7 +128,12 @@ fn counters(page: &mut PageWriter<'_>, metrics: &EngineMetrics) {
 fn histograms(page: &mut PageWriter<'_>, m: &EngineMetrics) {
     let families: [(&str, &str, &Distribution, Unit); 16] = [
         ("request_prompt_tokens", "Prompt tokens of a request.", &m.request_prompt_tokens, Unit::Count),
-        ("request_generation_tokens", "Output tokens of a request.", &m.request_generation_tokens, Unit::Count),
+        (
+            "request_generation_tokens",
+            "Output tokens of a request.",
+            &m.request_generation_tokens,
+            Unit::Count,
+        ),
         ("iteration_tokens_total", "Tokens of a scheduler step.", &m.iteration_tokens, Unit::Count),
         (
             "request_max_num_generation_tokens",
@@ -175,7 +184,8 @@ fn cache_config(page: &mut PageWriter<'_>, settings: &EngineSettings) {
     let tokens = settings.kv_blocks * BLOCK_TOKENS;
     let mut max_concurrency = String::new();
     // Writing to a String can't fail.
-    if write!(max_concurrency, "{:?}", f64::from(tokens) / f64::from(settings.max_model_len.max(1))).is_err() {
+    if write!(max_concurrency, "{:?}", f64::from(tokens) / f64::from(settings.max_model_len.max(1))).is_err()
+    {
         return;
     }
     let (block, blocks, tokens) =

@@ -103,8 +103,12 @@ impl Fleet {
         let routes = HttpRouter::new().route("/metrics", get(router_page)).with_state(Arc::clone(&shared));
         tasks.spawn(serve(listener, routes, stop.child_token()));
 
-        let mut sockets =
-            Sockets { shared: Arc::clone(&shared), open: HashMap::new(), tasks: tasks.clone(), stop: stop.clone() };
+        let mut sockets = Sockets {
+            shared: Arc::clone(&shared),
+            open: HashMap::new(),
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+        };
         sockets.follow()?;
         let (publish, discovered) = watch::channel(shared.lock().cluster().discovered(base));
         tasks.spawn(drive(Arc::clone(&shared), sockets, publish, stop.clone()));
@@ -217,9 +221,7 @@ impl Sockets {
         let pods: Vec<(String, bool, bool)> = {
             let world = self.shared.lock();
             let replicas = world.cluster().replicas().iter();
-            replicas
-                .map(|r| (r.id.clone(), !matches!(r.life(), Life::Pending { .. }), r.listens()))
-                .collect()
+            replicas.map(|r| (r.id.clone(), !matches!(r.life(), Life::Pending { .. }), r.listens())).collect()
         };
         self.open.retain(|id, socket| {
             let exists = pods.iter().any(|(pod, _, _)| pod == id);

@@ -158,7 +158,9 @@ impl BehaviorState {
             let start = self.at_period_start(now, current, policy.period);
             match policy.kind {
                 PolicyKind::Pods => start.saturating_add(policy.value),
-                PolicyKind::Percent => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as u32,
+                PolicyKind::Percent => {
+                    (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as u32
+                }
             }
         });
         match rules.select {

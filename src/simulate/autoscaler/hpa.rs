@@ -128,9 +128,8 @@ impl Hpa {
         } else if spec < self.settings.min {
             self.settings.min
         } else {
-            let wanted = metric.map(|m| {
-                proposal(m, status, self.settings.tolerances, self.settings.generation)
-            });
+            let wanted =
+                metric.map(|m| proposal(m, status, self.settings.tolerances, self.settings.generation));
             self.limited(now, spec, combine(&[wanted], spec)?)
         };
         if desired == spec {
@@ -216,10 +215,7 @@ mod tests {
 
     #[test]
     fn a_negative_sum_scales_to_the_most_since_133() {
-        assert_eq!(
-            proposal(replicas(-1.0), 5, Tolerances::DEFAULT, Generation::Since133),
-            i32::MAX as u32
-        );
+        assert_eq!(proposal(replicas(-1.0), 5, Tolerances::DEFAULT, Generation::Since133), i32::MAX as u32);
     }
 
     #[test]

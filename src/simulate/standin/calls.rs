@@ -76,7 +76,8 @@ impl Calls {
 
     /// Holds `StreamIsActive` open and tells each message; ends with the stream.
     pub(super) async fn push(&mut self, mut told_active: impl FnMut(bool)) -> Result<(), String> {
-        let mut stream = self.client.stream_is_active(self.reference.clone()).await.map_err(told)?.into_inner();
+        let mut stream =
+            self.client.stream_is_active(self.reference.clone()).await.map_err(told)?.into_inner();
         while let Some(message) = stream.message().await.map_err(told)? {
             told_active(message.result);
         }
@@ -108,7 +109,11 @@ mod tests {
     #[test]
     fn the_float_wins_only_above_zero() {
         let value = |whole, float| {
-            value_of(&MetricValue { metric_name: String::new(), metric_value: whole, metric_value_float: float })
+            value_of(&MetricValue {
+                metric_name: String::new(),
+                metric_value: whole,
+                metric_value_float: float,
+            })
         };
         assert_eq!((value(3, 0.0), value(3, 2.5), value(0, 0.0)), (3.0, 2.5, 0.0));
     }

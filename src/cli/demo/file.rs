@@ -1,0 +1,109 @@
+//! The configuration file of the demo's server: what a newcomer would write for this tier, with the replicas handed in
+//! instead of looked up. Pure.
+
+use std::fmt::Write as _;
+
+use chrono::{NaiveTime, Timelike};
+
+use super::options::{DemoFloor, TARGET, TierOptions};
+use crate::decision::TierId;
+use crate::simulate::router::QUEUE_METRIC;
+use crate::units::format_span;
+
+/// The label `model_name` of the simulated replicas.
+pub(super) const MODEL: &str = "llama-3.1-8b";
+
+/// The demo's tier.
+pub(super) fn tier() -> TierId {
+    TierId::new("demo", "chat")
+}
+
+/// The file.
+pub(super) fn text(options: &TierOptions, router_url: &str) -> String {
+    let [kv, tokens, waiting] = options.signal.weights();
+    let TierId { namespace, name } = tier();
+    let (cold_start, floors, ramp) =
+        (format_span(options.cold_start), floors(options.floor), ramp(options.max_ramp.as_deref()));
+    let TierOptions { min, max, input_tokens_per_second, output_tokens_per_second, .. } = options;
+    format!(
+        r#"listen: {{grpc: "{grpc}", http: "{http}", health: "127.0.0.1:0"}}
+tiers:
+- name: {name}
+  namespace: {namespace}
+  source: {{fixed: {{urls: ["http://127.0.0.1:1/metrics"]}}}}   # the demo hands in its pods, as a pod watch would
+  activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{tier: {MODEL}}}}}
+  replicas: {{min: {min}, max: {max}}}
+  coldStart: {cold_start}
+  signals:
+    kvCache: {{weight: {kv}, target: {TARGET}}}
+    tokens: {{weight: {tokens}, target: {TARGET}}}
+    waiting: {{weight: {waiting}, drain: 60s}}
+  capacity: {{inputTokensPerSecond: {input_tokens_per_second}, outputTokensPerSecond: {output_tokens_per_second}}}
+{floors}{ramp}  hpa: {{tolerance: {tolerance}}}
+"#,
+        grpc = options.grpc,
+        http = options.http,
+        tolerance = options.hpa_tolerance,
+    )
+}
+
+fn floors(floor: Option<DemoFloor>) -> String {
+    let Some(DemoFloor { replicas, window }) = floor else { return String::new() };
+    let (start, end) = match window {
+        Some((from, to)) => (cron(from), cron(to)),
+        // Open all day: it closes and opens in the same minute, and the start wins.
+        None => ("0 0 * * *".to_owned(), "59 23 31 12 *".to_owned()),
+    };
+    format!(
+        "  floors:\n  - {{timezone: UTC, start: \"{start}\", end: \"{end}\", desiredReplicas: {replicas}}}\n"
+    )
+}
+
+fn cron(time: NaiveTime) -> String {
+    format!("{} {} * * *", time.minute(), time.hour())
+}
+
+fn ramp(ramp: Option<&str>) -> String {
+    let mut text = String::new();
+    if let Some(ramp) = ramp {
+        let quoted = ramp.replace(['"', '\\'], "");
+        // Writing to a String can't fail.
+        let written = writeln!(text, "  warmPool: {{maxRamp: \"{quoted}\"}}");
+        debug_assert!(written.is_ok());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::tests::options;
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn the_file_is_a_valid_configuration_for_every_choice() {
+        for line in [
+            "",
+            "--floor none --signal kv --min 0",
+            "--floor 3 --signal tokens --max-ramp 2xin120s --hpa-tolerance 0.1",
+            "--gpu a100-8b --cold-start 60s --floor 22:00..06:00=2",
+        ] {
+            let text = text(&options(line).unwrap().tier, "http://127.0.0.1:1234/metrics");
+            let config = config::load(&text).unwrap_or_else(|problems| panic!("{line}\n{text}\n{problems}"));
+            assert_eq!(config.tiers[0].policy.tier, tier(), "{line}");
+            assert!(config.tiers[0].activator.is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_switches_reach_the_policy() {
+        let text =
+            text(&options("--signal kv --min 0 --cold-start 60s").unwrap().tier, "http://127.0.0.1:1/m");
+        let config = config::load(&text).unwrap();
+        let policy = &config.tiers[0].policy;
+        assert_eq!((policy.min, policy.max, policy.cold_start.as_secs()), (0, 24, 60));
+        assert!(policy.signals.tokens.weight.abs() < 1e-9 && policy.signals.kv_cache.weight > 0.9);
+        assert_eq!(policy.floors.len(), 1);
+        assert_eq!(policy.floors[0].replicas, 10);
+    }
+}
