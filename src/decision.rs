@@ -72,8 +72,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     let lengths = shape.unwrap_or(RequestShape::ASSUMED);
     let capacity = ReplicaCapacity::of(policy, observation, memory, &lengths);
     let load = Load::of(observation, memory, &capacity, &sight);
-    let scene =
-        Scene { policy, observation, memory, load: &load, capacity: &capacity, shape: &lengths };
+    let scene = Scene { policy, observation, memory, load: &load, capacity: &capacity, shape: &lengths };
     let considered = asks::all(&scene, watched);
     let demand = demand(policy, observation, &load, &considered);
     let ahead = demand.as_ref().and_then(|demand| {
@@ -98,23 +97,21 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
 
     let blind = blindness(&sight, &load, &considered, demand.as_ref());
     let descent = Descent { policy, observation, memory, watched };
-    let settled = match &blind {
-        Some(blind) => descent.blind(&mut bounds, blind, floor.as_ref()),
-        None => {
-            let high = demand.as_ref().map_or(0.0, |d| d.high).max(ahead.as_ref().map_or(0.0, |a| a.high));
-            descent.seen(&mut bounds, whole(high), &considered);
-            Some(bounds.settle())
-        }
+    let settled = if let Some(blind) = &blind {
+        descent.blind(&mut bounds, blind, floor.as_ref())
+    } else {
+        let high = demand.as_ref().map_or(0.0, |d| d.high).max(ahead.as_ref().map_or(0.0, |a| a.high));
+        descent.seen(&mut bounds, whole(high), &considered);
+        Some(bounds.settle())
     };
 
     let mut notes = notes::of(observation, &sight, &load, &considered, shape.is_some());
-    let (answer, winner, held) = match settled {
-        Some(settled) => answered(policy, observation, settled, &mut bounds, &mut notes),
-        None => {
-            let why = blind.map(|blind| blind.why).unwrap_or_default();
-            let winner = Reason { kind: BoundKind::TooFewKnown, because: why.clone() };
-            (Answer::Unknown { why }, winner, None)
-        }
+    let (answer, winner, held) = if let Some(settled) = settled {
+        answered(policy, observation, settled, &mut bounds, &mut notes)
+    } else {
+        let why = blind.map(|blind| blind.why).unwrap_or_default();
+        let winner = Reason { kind: BoundKind::TooFewKnown, because: why.clone() };
+        (Answer::Unknown { why }, winner, None)
     };
     let demand_shown = demand.filter(|_| !matches!(sight, Sight::Blind(_))).map(|demand| demand.low);
     Decision {
@@ -188,12 +185,16 @@ fn in_use(bounds: &mut Bounds, observation: &Observation, memory: &Memory, load:
     if load.maybe_in_use {
         bounds.need(BoundKind::InUse, 1, "nobody can say that nothing is in use");
     } else if !observation.authoritative && !activator_says {
-        bounds.need(BoundKind::InUse, 1, "neither the source nor an activator can say that nothing is in use");
+        bounds.need(
+            BoundKind::InUse,
+            1,
+            "neither the source nor an activator can say that nothing is in use",
+        );
     }
 }
 
 /// Why nothing can be said, and whether it has been so for too long already.
-pub(crate) struct Blindness {
+struct Blindness {
     why: String,
     too_long: bool,
 }

@@ -7,9 +7,9 @@
 //! There is one term so far, the ramp that the operator declares.
 
 use super::blend::Demand;
+use super::policy::TokenRates;
 use super::policy::{Policy, QueueAllowance, Ramp};
 use super::shape::RequestShape;
-use super::policy::TokenRates;
 use crate::units::format_span;
 
 /// Halvings of the interval in which the warm pool is looked for: far below a thousandth of a replica.
@@ -27,18 +27,23 @@ pub(super) struct Ahead {
 }
 
 /// The largest of the terms; None where there is none.
-pub(super) fn ahead(policy: &Policy, load: &Demand, shape: &RequestShape, rates: TokenRates) -> Option<Ahead> {
+pub(super) fn ahead(
+    policy: &Policy,
+    growing: &Demand,
+    shape: &RequestShape,
+    rates: TokenRates,
+) -> Option<Ahead> {
     let ramp = policy.max_ramp?;
     let lead = policy.lead().as_secs_f64();
     let sized = |demand: f64| warm_pool(demand, ramp, lead, allowance(policy, demand, shape, rates));
-    let low = sized(load.low);
-    let high = if load.high > load.low { sized(load.high) } else { low };
+    let low = sized(growing.low);
+    let high = if growing.high > growing.low { sized(growing.high) } else { low };
     Some(Ahead {
         low,
         high,
         because: format!(
             "{:.2} now may grow {}-fold in {}: {low:.2} carry it over one lead of {}",
-            load.low,
+            growing.low,
             ramp.factor,
             format_span(ramp.within),
             format_span(policy.lead())
@@ -89,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    const DOUBLES: Ramp = Ramp { factor: 2.0, within: Duration::from_secs(120) };
+    const DOUBLES: Ramp = Ramp { factor: 2.0, within: Duration::from_mins(2) };
 
     #[test]
     fn a_load_that_doubles_in_120_s_with_starts_of_180_s_and_5_s_of_queue_needs_2_43_fold() {

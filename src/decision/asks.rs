@@ -113,7 +113,8 @@ fn consider(scene: &Scene<'_>, signal: SignalKind, reading: Reading, watched: u6
 
 /// A signal that was there and is missing keeps its last ask; one that never was leaves the sum.
 fn keep(scene: &Scene<'_>, signal: SignalKind, weight: f64, why: String, watched: u64) -> Considered {
-    let SignalMemory { last_ask: Some(last), saturated, missing_since } = scene.memory.signals[signal as usize]
+    let SignalMemory { last_ask: Some(last), saturated, missing_since } =
+        scene.memory.signals[signal as usize]
     else {
         return Considered { signal, weight, asked: None, kept: None, absent: why };
     };

@@ -42,7 +42,15 @@ pub(super) fn blend(combine: Combine, considered: &[Considered]) -> Option<Deman
 /// The demand without what drains a backlog or corrects a latency: the load that can be expected to grow.
 pub(super) fn load_demand(combine: Combine, considered: &[Considered], demand: &Demand) -> Demand {
     let of_load = |c: &&Considered| !matches!(c.signal, SignalKind::Waiting | SignalKind::Latency);
-    combined(combine, considered.iter().filter(|c| votes(c)).filter(of_load)).unwrap_or_else(|| demand.clone())
+    combined(combine, considered.iter().filter(|c| votes(c)).filter(of_load))
+        .unwrap_or_else(|| demand.clone())
+}
+
+/// The largest ask, of equal ones the first.
+fn largest_of<'a>(
+    asked: impl Iterator<Item = (&'a Considered, &'a Asked)>,
+) -> Option<(&'a Considered, &'a Asked)> {
+    asked.reduce(|largest, next| if next.1.low > largest.1.low { next } else { largest })
 }
 
 fn votes(considered: &Considered) -> bool {
@@ -51,7 +59,7 @@ fn votes(considered: &Considered) -> bool {
 
 fn combined<'a>(combine: Combine, voters: impl Iterator<Item = &'a Considered> + Clone) -> Option<Demand> {
     let asked = voters.clone().filter_map(|c| Some((c, c.asked.as_ref()?)));
-    let (largest, largest_ask) = asked.clone().max_by(|(_, a), (_, b)| a.low.total_cmp(&b.low))?;
+    let (largest, largest_ask) = largest_of(asked.clone())?;
     let highest = asked.clone().map(|(_, ask)| ask.high).fold(0.0, f64::max);
     match combine {
         Combine::Max => Some(Demand {
@@ -61,12 +69,11 @@ fn combined<'a>(combine: Combine, voters: impl Iterator<Item = &'a Considered> +
         }),
         Combine::Weighted => {
             let weights: f64 = voters.map(|c| c.weight).sum();
-            let mean = |of: fn(&Asked) -> f64| asked.clone().map(|(c, ask)| c.weight * of(ask)).sum::<f64>() / weights;
+            let mean = |of: fn(&Asked) -> f64| {
+                asked.clone().map(|(c, ask)| c.weight * of(ask)).sum::<f64>() / weights
+            };
             let (low, high) = (mean(|ask| ask.low), mean(|ask| ask.high));
-            let saturated = asked
-                .clone()
-                .filter(|(_, ask)| ask.saturated)
-                .max_by(|(_, a), (_, b)| a.low.total_cmp(&b.low));
+            let saturated = largest_of(asked.clone().filter(|(_, ask)| ask.saturated));
             match saturated {
                 Some((signal, ask)) if ask.low > low => Some(Demand {
                     low: ask.low,

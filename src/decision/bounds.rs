@@ -48,7 +48,13 @@ impl Bounds {
     }
 
     /// A number that isn't given up yet: at most the answer before, and told only where it is more than what is needed.
-    pub(super) fn hold(&mut self, kind: BoundKind, replicas: u32, last: u32, because: impl FnOnce(u32) -> String) {
+    pub(super) fn hold(
+        &mut self,
+        kind: BoundKind,
+        replicas: u32,
+        last: u32,
+        because: impl FnOnce(u32) -> String,
+    ) {
         let replicas = replicas.min(last);
         if replicas > self.needed() {
             self.list.push(Bound { kind, replicas, because: because(replicas) });
@@ -62,8 +68,7 @@ impl Bounds {
 
     /// The answer.
     pub(super) fn settle(&mut self) -> Settled {
-        let strongest = self.strongest(|_| true);
-        let (wanted, reason) = strongest.map_or_else(
+        let (wanted, reason) = self.strongest().map_or_else(
             || (0, Reason { kind: BoundKind::Demand, because: "nothing is needed".to_owned() }),
             |bound| (bound.replicas, Reason { kind: bound.kind, because: bound.because.clone() }),
         );
@@ -72,7 +77,7 @@ impl Bounds {
             return Settled { answer: wanted, winner: reason, held, beyond_max: None };
         }
         let because = format!("closed by max {}: would need {wanted} ({})", self.max, reason.because);
-        self.need_no_more_than_max(&because);
+        self.list.push(Bound { kind: BoundKind::Max, replicas: self.max, because: because.clone() });
         let winner = Reason { kind: BoundKind::Max, because };
         Settled { answer: self.max, winner, held, beyond_max: Some(wanted) }
     }
@@ -82,15 +87,8 @@ impl Bounds {
         self.list
     }
 
-    fn need_no_more_than_max(&mut self, because: &str) {
-        self.list.push(Bound { kind: BoundKind::Max, replicas: self.max, because: because.to_owned() });
-    }
-
-    fn strongest(&self, which: impl Fn(BoundKind) -> bool) -> Option<&Bound> {
+    fn strongest(&self) -> Option<&Bound> {
         let place = |kind| ORDER.iter().position(|k| *k == kind).unwrap_or(ORDER.len());
-        self.list
-            .iter()
-            .filter(|bound| which(bound.kind))
-            .max_by_key(|bound| (bound.replicas, std::cmp::Reverse(place(bound.kind))))
+        self.list.iter().max_by_key(|bound| (bound.replicas, std::cmp::Reverse(place(bound.kind))))
     }
 }

@@ -74,7 +74,11 @@ fn kv_tokens(policy: &Policy, observation: &Observation) -> Option<f64> {
             told += 1;
         }
     }
-    if told > 0 { Some(sum / f64::from(told)) } else { sane(policy.capacity.kv_tokens).filter(|tokens| *tokens > 0.0) }
+    if told > 0 {
+        Some(sum / f64::from(told))
+    } else {
+        sane(policy.capacity.kv_tokens).filter(|tokens| *tokens > 0.0)
+    }
 }
 
 /// `B* = min(batch at the inter-token latency, KV tokens / mean context, max-num-seqs)`; None when none of them is known.

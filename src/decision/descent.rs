@@ -30,7 +30,7 @@ impl Descent<'_> {
             bounds.hold(BoundKind::UnknownLoad, high, last, |kept| {
                 format!("kept at {kept}: replicas of unknown load count as full, which would need {high}")
             });
-            self.n_minus_one(bounds, last, considered);
+            n_minus_one(bounds, last, considered);
             self.hold(bounds, last);
             self.max_step(bounds, last);
         }
@@ -69,15 +69,6 @@ impl Descent<'_> {
         Some(bounds.settle())
     }
 
-    /// The load spread over fewer replicas must stay under every target that has a weight, not only under their blend.
-    fn n_minus_one(&self, bounds: &mut Bounds, last: u32, considered: &[Considered]) {
-        let asked = considered.iter().filter(|c| c.weight > 0.0).filter_map(|c| Some((c, c.asked.as_ref()?)));
-        let Some((signal, ask)) = asked.max_by(|(_, a), (_, b)| a.high.total_cmp(&b.high)) else { return };
-        bounds.hold(BoundKind::NMinusOne, whole(ask.high), last, |kept| {
-            format!("spread over fewer than {kept}, {} would be above its target", signal.signal.name())
-        });
-    }
-
     /// A lower number counts once it has been enough for the whole hold.
     fn hold(&self, bounds: &mut Bounds, last: u32) {
         let hold = self.policy.hold();
@@ -99,7 +90,10 @@ impl Descent<'_> {
             Step::Replicas(n) => n.max(1),
         };
         bounds.hold(BoundKind::MaxStep, largest.saturating_sub(step), last, |kept| {
-            format!("not below {kept}: a step down from {largest} is at most {step} in a hold of {}", format_span(hold))
+            format!(
+                "not below {kept}: a step down from {largest} is at most {step} in a hold of {}",
+                format_span(hold)
+            )
         });
     }
 
@@ -113,12 +107,16 @@ impl Descent<'_> {
             return;
         }
         let (found, how) = match self.observation.current {
-            Some(current) => (current, "is the current count"),
-            None => (seen, "were seen"),
+            Some(current) => (current, "now"),
+            None => (seen, "seen"),
         };
         bounds.hold(BoundKind::JustStarted, found, u32::MAX, |kept| {
             let left = hold.saturating_sub(Duration::from_millis(watched_for));
-            format!("{} {how}; nothing is lowered for another {} after the start", replicas(kept), format_span(left))
+            format!(
+                "{} {how}; nothing is lowered for another {} after the start",
+                replicas(kept),
+                format_span(left)
+            )
         });
     }
 
@@ -133,4 +131,13 @@ impl Descent<'_> {
         let known = memory.known_count.max(memory.known_answer);
         known.or(self.observation.current).or(listed)
     }
+}
+
+/// The load spread over fewer replicas must stay under every target that has a weight, not only under their blend.
+fn n_minus_one(bounds: &mut Bounds, last: u32, considered: &[Considered]) {
+    let asked = considered.iter().filter(|c| c.weight > 0.0).filter_map(|c| Some((c, c.asked.as_ref()?)));
+    let Some((signal, ask)) = asked.max_by(|(_, a), (_, b)| a.high.total_cmp(&b.high)) else { return };
+    bounds.hold(BoundKind::NMinusOne, whole(ask.high), last, |kept| {
+        format!("spread over fewer than {kept}, {} would be above its target", signal.signal.name())
+    });
 }

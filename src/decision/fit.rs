@@ -26,6 +26,10 @@ mod linear;
 /// Inter-token times that make a row: below, the mean is noise.
 const FEWEST_INTER_TOKEN_TIMES: f64 = 200.0;
 
+/// A row with fewer sequences a step is no good: the engine idles in it, and a prefill that nobody waits for while
+/// decoding shows in no inter-token time.
+const SMALLEST_BATCH: f64 = 2.0;
+
 /// Rows before anything is said: five minutes of one busy replica that is scraped every 5 s.
 const FEWEST_ROWS: f64 = 60.0;
 
@@ -36,8 +40,8 @@ const HALF_LIFE_SECONDS: f64 = 86_400.0;
 /// collinearity does damage: Belsley, Kuh and Welsch, Regression Diagnostics, 1980.
 const LARGEST_CONDITION_INDEX: f64 = 30.0;
 
-/// The largest relative standard error of `alpha` and `beta`.
-const LARGEST_RELATIVE_ERROR: f64 = 0.2;
+/// The largest relative standard error of `alpha` and `beta`: three of them are 15 %.
+const LARGEST_RELATIVE_ERROR: f64 = 0.05;
 
 /// Share of a new row in the running mean of how far rows lie from what the accepted fit says: about 50 rows.
 const MISFIT_SHARE: f64 = 0.02;
@@ -138,7 +142,7 @@ impl Pending {
             decode: self.decode_tokens / self.steps,
         };
         *self = Self::default();
-        Some(row)
+        (row.decode >= SMALLEST_BATCH).then_some(row)
     }
 }
 
@@ -223,7 +227,7 @@ impl Fit {
             Verdict::NoCost(Coefficient::Alpha) => "a step without work came out as free".to_owned(),
             Verdict::NoCost(Coefficient::Beta) => "input tokens came out as free".to_owned(),
             Verdict::Imprecise(error) => {
-                format!("imprecise (standard error {:.0} %, at most 20 %)", error * 100.0)
+                format!("imprecise (standard error {:.0} %, at most 5 %)", error * 100.0)
             }
             Verdict::Contradicted(misfit) => format!(
                 "steps take {:+.0} % against what was learned: the engine is another one, learning anew",

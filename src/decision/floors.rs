@@ -43,7 +43,8 @@ impl FloorPlan {
                 largest = Some(floor);
             }
         }
-        let floor = largest.map(|floor| FloorNow { replicas: floor.replicas, because: because(floor, now, lead) });
+        let floor =
+            largest.map(|floor| FloorNow { replicas: floor.replicas, because: because(floor, now, lead) });
         Self { fingerprint: fingerprint(policy), from: now, until, floor }
     }
 
@@ -125,7 +126,9 @@ mod tests {
             floor("0 11 * * *", "0 13 * * *", 5),
         ];
         let policy = Policy { floors, ..policy() };
-        for (time, expected) in [("10:00", 4), ("10:57", 5), ("11:56", 5), ("11:57", 6), ("12:00", 6), ("17:00", 6)] {
+        for (time, expected) in
+            [("10:00", 4), ("10:57", 5), ("11:56", 5), ("11:57", 6), ("12:00", 6), ("17:00", 6)]
+        {
             assert_eq!(floor_at(&policy, time), Some(expected), "{time}");
         }
     }
@@ -161,7 +164,7 @@ mod tests {
         let plan = FloorPlan::of(&policy, at("12:00"));
         assert!(plan.holds(&policy, at("12:01")));
         assert!(!plan.holds(&policy, at("11:59")), "the clock was set back");
-        let longer = Policy { cold_start: Duration::from_secs(900), ..policy.clone() };
+        let longer = Policy { cold_start: Duration::from_mins(15), ..policy.clone() };
         assert!(!plan.holds(&longer, at("12:01")));
         let more = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 7)], ..policy };
         assert!(!plan.holds(&more, at("12:01")));

@@ -10,6 +10,11 @@ use super::policy::TokenRates;
 use super::shape::sane;
 use super::sight::Sight;
 
+/// Refused requests count as demand only up to so many times the finished ones. Clients that come back at once multiply
+/// refusals: in the AWS back-off simulator a hundred contending clients make 3 times the calls without jitter that they
+/// make with it.
+const MOST_REFUSED_PER_FINISHED: f64 = 3.0;
+
 /// One quantity of the whole tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Quantity {
@@ -17,7 +22,7 @@ pub(super) struct Quantity {
     pub(super) low: f64,
     /// Where they are full, or as loaded as they were last seen, whichever is more.
     pub(super) high: f64,
-    /// Replicas (or activators) that told it.
+    /// Replicas that told it.
     pub(super) told: u32,
 }
 
@@ -45,16 +50,16 @@ pub(super) struct Load {
     pub(super) running: Quantity,
     /// Requests that wait, those at the activator included.
     pub(super) waiting: Quantity,
-    /// Of those, the ones at the activator.
-    pub(super) queued_at_activator: f64,
+    /// Of those, the ones at the activator, where it can be read.
+    pub(super) queued_at_activator: Option<f64>,
     /// Uncached input tokens a second, for the explanation.
     pub(super) input_tokens: f64,
     /// Output tokens a second.
     pub(super) output_tokens: f64,
     /// Requests finished a second.
     pub(super) finished: Option<f64>,
-    /// Requests refused a second.
-    pub(super) rejected: f64,
+    /// Requests refused a second, as far as they count as demand.
+    pub(super) refused: Quantity,
     /// Replicas that serve and whose load is known.
     pub(super) ready: u32,
     /// Replicas that should serve and whose load is unknown.
@@ -114,12 +119,14 @@ impl Load {
         let (kv, running, waiting) = (sane(seen.kv_usage), sane(seen.running), sane(seen.waiting));
         let (input, output) = tokens(seen);
         let work = input.zip(output).map(|(input, output)| work(input, output, rates));
-        // Looked up only where something is missing: the usual page tells everything.
-        let remembered = if kv.is_none() || work.is_none() || running.is_none() || waiting.is_none() {
-            memory.replicas.get(&replica.id)
-        } else {
-            None
-        };
+        let refused = refused(seen);
+        // Looked up only where something is missing that was there: the usual page tells everything.
+        let missing = kv.is_none()
+            || work.is_none()
+            || running.is_none()
+            || waiting.is_none()
+            || (refused.is_none() && memory.refusals_told);
+        let remembered = if missing { memory.replicas.get(&replica.id) } else { None };
         let last = LastSeen::of(remembered, rates);
         self.kv.add(kv, last.kv.max(full));
         self.work.add(work, last.work.max(full));
@@ -128,26 +135,34 @@ impl Load {
         self.maybe_in_use |= running.is_none();
         self.input_tokens += input.unwrap_or(0.0);
         self.output_tokens += output.unwrap_or(0.0);
-        self.rejected += sane(seen.rejected_per_second).unwrap_or(0.0);
+        self.refused.add(refused, last.refused);
         if let Some(finished) = sane(seen.requests_per_second) {
             self.finished = Some(self.finished.unwrap_or(0.0) + finished);
         }
     }
 
-    fn add_unknown(&mut self, remembered: Option<&ReplicaMemory>, rates: TokenRates, full: f64, full_batch: f64) {
+    fn add_unknown(
+        &mut self,
+        remembered: Option<&ReplicaMemory>,
+        rates: TokenRates,
+        full: f64,
+        full_batch: f64,
+    ) {
         let last = LastSeen::of(remembered, rates);
         self.kv.add(None, last.kv.max(full));
         self.work.add(None, last.work.max(full));
         self.running.add(None, last.running.max(full_batch));
         self.waiting.add(None, last.waiting);
+        self.refused.add(None, last.refused);
     }
 
     fn add_activator(&mut self, observation: &Observation) {
         let Some(activator) = &observation.activator else { return };
         match sane(activator.queued) {
             Some(queued) => {
-                self.waiting.add(Some(queued), 0.0);
-                self.queued_at_activator = queued;
+                self.waiting.low += queued;
+                self.waiting.high += queued;
+                self.queued_at_activator = Some(queued);
             }
             None => self.maybe_in_use = true,
         }
@@ -160,26 +175,38 @@ pub(super) fn tokens(seen: &ReplicaLoad) -> (Option<f64>, Option<f64>) {
     (sane(input), sane(seen.output_tokens_per_second))
 }
 
+/// Refusals that count as demand; None where the engine tells none (vLLM before 0.32).
+pub(super) fn refused(seen: &ReplicaLoad) -> Option<f64> {
+    let refused = sane(seen.rejected_per_second)?;
+    Some(
+        sane(seen.requests_per_second)
+            .map_or(refused, |finished| refused.min(finished * MOST_REFUSED_PER_FINISHED)),
+    )
+}
+
 fn work(input: f64, output: f64, rates: TokenRates) -> f64 {
     input / rates.input_tokens_per_second + output / rates.output_tokens_per_second
 }
 
 /// What a replica carried when it was last seen.
+#[derive(Default)]
 struct LastSeen {
     kv: f64,
     work: f64,
     running: f64,
     waiting: f64,
+    refused: f64,
 }
 
 impl LastSeen {
     fn of(remembered: Option<&ReplicaMemory>, rates: TokenRates) -> Self {
-        let Some(last) = remembered else { return Self { kv: 0.0, work: 0.0, running: 0.0, waiting: 0.0 } };
+        let Some(last) = remembered else { return Self::default() };
         Self {
             kv: last.kv_usage.unwrap_or(0.0),
             work: work(last.input_tokens.unwrap_or(0.0), last.output_tokens.unwrap_or(0.0), rates),
             running: last.running.unwrap_or(0.0),
             waiting: last.waiting.unwrap_or(0.0),
+            refused: last.refused.unwrap_or(0.0),
         }
     }
 }

@@ -56,6 +56,8 @@ pub struct Memory {
     /// The last known lengths of a request.
     pub(super) shape: Option<RequestShape>,
     pub(super) fit: Fit,
+    /// Some replica once told how many requests it refuses.
+    pub(super) refusals_told: bool,
     /// By the source's identity of the replica; no more than the observation has.
     pub(super) replicas: BTreeMap<String, ReplicaMemory>,
     /// A cache: a decision without it is the same and takes longer.
@@ -87,6 +89,8 @@ pub(super) struct ReplicaMemory {
     pub(super) running: Option<f64>,
     #[serde(with = "exact")]
     pub(super) waiting: Option<f64>,
+    #[serde(with = "exact")]
+    pub(super) refused: Option<f64>,
     /// First seen ready, in watched time.
     pub(super) ready_since: Option<Watched>,
     /// The page that it taught from last.

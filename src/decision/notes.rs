@@ -42,7 +42,9 @@ pub(super) fn of(
         notes.push(format!("the activator can't be read: {why}"));
     }
     if !lengths_known && load.waiting.low > 0.0 {
-        notes.push("request lengths aren't known yet: 1155 input and 211 output tokens are assumed".to_owned());
+        notes.push(
+            "request lengths aren't known yet: 1155 input and 211 output tokens are assumed".to_owned(),
+        );
     }
     notes
 }

@@ -27,7 +27,9 @@ impl Sight {
             return Self::Blind(format!("the replicas are unknown: {why}"));
         }
         if observation.replicas.is_empty() && !observation.authoritative {
-            return Self::Blind("no replica is known, and the source can't say that there is none".to_owned());
+            return Self::Blind(
+                "no replica is known, and the source can't say that there is none".to_owned(),
+            );
         }
         if let Some(activator) = activator.filter(|a| known.expected == 0 && a.queued.is_none()) {
             let why = activator.error.as_deref().unwrap_or("not read yet");
@@ -59,7 +61,8 @@ pub(super) fn known(observation: &Observation) -> Known {
 /// Replicas that the scale target has, as far as can be seen: its own count, else all that aren't leaving.
 pub(super) fn replica_count(observation: &Observation) -> u32 {
     observation.current.unwrap_or_else(|| {
-        observation.replicas.iter().filter(|replica| replica.state != ReplicaState::Terminating).count() as u32
+        observation.replicas.iter().filter(|replica| replica.state != ReplicaState::Terminating).count()
+            as u32
     })
 }
 

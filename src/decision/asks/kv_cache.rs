@@ -21,17 +21,21 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     let target = policy.signals.kv_cache.target;
     let per_request = capacity.kv_tokens.map_or(0.0, |tokens| shape.mean_context() / tokens);
     let (waiting_low, waiting_high) = (load.waiting.low * per_request, load.waiting.high * per_request);
-    let mut because = format!("{} hold {:.2} caches of KV", replicas(load.kv.told), load.kv.low);
-    if waiting_low > 0.0 {
-        because.push_str(&format!(" + {waiting_low:.2} for {:.0} waiting requests", load.waiting.low));
+    let waiting = if waiting_low > 0.0 {
+        format!(" + {waiting_low:.2} for {:.0} waiting requests", load.waiting.low)
     } else if load.waiting.low > 0.0 {
-        because.push_str(", the waiting requests' part is unknown");
-    }
-    because.push_str(&format!(", / {target:.2}"));
+        ", the waiting requests' part is unknown".to_owned()
+    } else {
+        String::new()
+    };
     Reading::Asks(Asked {
         low: (load.kv.low + waiting_low) / target,
         high: (load.kv.high + waiting_high) / target,
         saturated: load.kv.low / f64::from(load.kv.told) >= SATURATED,
-        because,
+        because: format!(
+            "{:.2} KV caches in use on {}{waiting}, / {target:.2}",
+            load.kv.low,
+            replicas(load.kv.told)
+        ),
     })
 }

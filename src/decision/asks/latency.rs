@@ -41,7 +41,11 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     let asked = |serving: u32| (f64::from(serving) * smoothed).min(coming(serving));
     let low = asked(load.ready);
     let high = asked(load.ready + load.unknown);
-    let credit = if starting > 0 { format!(", at most the {starting} that are starting on top") } else { String::new() };
+    let credit = if starting > 0 {
+        format!(", at most the {starting} that are starting on top")
+    } else {
+        String::new()
+    };
     Reading::Asks(Asked {
         low,
         high,

@@ -50,7 +50,8 @@ fn assert_asks(considered: &Considered, low: f64, high: f64) {
 
 #[test]
 fn kv_cache_counts_what_is_held_and_what_the_waiting_will_take() {
-    let mut seen = observation(vec![ready("a", busy()), ready("b", ReplicaLoad { waiting: Some(50.0), ..busy() })]);
+    let mut seen =
+        observation(vec![ready("a", busy()), ready("b", ReplicaLoad { waiting: Some(50.0), ..busy() })]);
     seen.load = lengths();
     let kv = ask(&policy(), &seen, SignalKind::KvCache);
     // 1.0 in use, 50 x 870 / 100,000 to come, over 0.8.
@@ -58,7 +59,7 @@ fn kv_cache_counts_what_is_held_and_what_the_waiting_will_take() {
     assert_asks(&kv, expected, expected);
     assert_eq!(
         kv.asked.unwrap().because,
-        "2 replicas hold 1.00 caches of KV + 0.43 for 50 waiting requests, / 0.80"
+        "1.00 KV caches in use on 2 replicas + 0.43 for 50 waiting requests, / 0.80"
     );
 }
 
@@ -92,8 +93,7 @@ fn a_terminating_replica_s_load_counts() {
 
 #[test]
 fn offered_tokens_are_served_ones_and_what_a_saturated_tier_leaves_undone() {
-    let mut seen =
-        observation(vec![ready("a", ReplicaLoad { rejected_per_second: Some(1.0), ..busy() })]);
+    let mut seen = observation(vec![ready("a", ReplicaLoad { rejected_per_second: Some(1.0), ..busy() })]);
     seen.load = TierLoad { waiting_growth_per_second: Some(0.5), ..lengths() };
     let expected = (0.75 + 0.5 * 0.3 + 1.0 * 0.3) / 0.8;
     let tokens = ask(&policy(), &seen, SignalKind::Tokens);
@@ -114,8 +114,7 @@ fn clients_that_give_up_are_still_demand() {
 
 #[test]
 fn a_storm_of_retries_counts_for_three_times_what_is_served() {
-    let mut seen =
-        observation(vec![ready("a", ReplicaLoad { rejected_per_second: Some(500.0), ..busy() })]);
+    let mut seen = observation(vec![ready("a", ReplicaLoad { rejected_per_second: Some(500.0), ..busy() })]);
     seen.load = lengths();
     let expected = (0.75 + 6.0 * 0.3) / 0.8;
     assert_asks(&ask(&policy(), &seen, SignalKind::Tokens), expected, expected);

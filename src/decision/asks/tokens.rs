@@ -1,11 +1,7 @@
 //! Offered token work.
 
 use super::{Asked, Reading, Scene, replicas};
-
-/// Refused requests count as demand only up to so many times the served ones. Clients that come back at once multiply
-/// refusals: in the AWS back-off simulator a hundred contending clients make 3 times the calls without jitter that they
-/// make with it.
-const MOST_REFUSED_PER_SERVED: f64 = 3.0;
+use crate::decision::shape::sane;
 
 /// `(served + growth of the backlog + refused) / target`, all in replica-seconds a second: each token costs 1 / the rate
 /// of its kind.
@@ -24,29 +20,21 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     }
     let target = policy.signals.tokens.target;
     let cost = shape.cost(capacity.rates);
-    let growth = observation.load.waiting_growth_per_second.filter(|g| g.is_finite() && *g > 0.0).unwrap_or(0.0);
-    let refused = load.finished.map_or(load.rejected, |finished| {
-        load.rejected.min(finished * MOST_REFUSED_PER_SERVED)
-    });
-    let unserved = (growth + refused) * cost;
-    let mut because = format!(
-        "{} running: {:.2} replica-seconds of tokens a second ({:.0} in, {:.0} out)",
-        replicas(load.work.told),
-        load.work.low,
-        load.input_tokens,
-        load.output_tokens
-    );
-    if growth > 0.0 {
-        because.push_str(&format!(" + {:.2} backlog growth", growth * cost));
-    }
-    if refused > 0.0 {
-        because.push_str(&format!(" + {:.2} refused", refused * cost));
-    }
-    because.push_str(&format!(", / {target:.2}"));
+    // A negative growth is no sane number either.
+    let growth = sane(observation.load.waiting_growth_per_second).unwrap_or(0.0);
+    let part = |work: f64, of: &str| if work > 0.0 { format!(" + {work:.2} {of}") } else { String::new() };
     Reading::Asks(Asked {
-        low: (load.work.low + unserved) / target,
-        high: (load.work.high + unserved) / target,
+        low: (load.work.low + (growth + load.refused.low) * cost) / target,
+        high: (load.work.high + (growth + load.refused.high) * cost) / target,
         saturated: false,
-        because,
+        because: format!(
+            "{} running: {:.2} replica-seconds of tokens a second ({:.0} in, {:.0} out){}{}, / {target:.2}",
+            replicas(load.work.told),
+            load.work.low,
+            load.input_tokens,
+            load.output_tokens,
+            part(growth * cost, "backlog growth"),
+            part(load.refused.low * cost, "refused"),
+        ),
     })
 }

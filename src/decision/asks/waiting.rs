@@ -13,28 +13,28 @@ const SATURATED_SCRAPES: u32 = 3;
 /// Where nothing serves, the activator's queue is the whole backlog and nothing arrives at a replica.
 pub(super) fn ask(scene: &Scene<'_>, tokens: Option<&Asked>) -> Reading {
     let Scene { policy, load, capacity, shape, memory, .. } = scene;
-    if load.waiting.told == 0 {
+    let serving = load.ready + load.unknown;
+    if load.waiting.told == 0 && (serving > 0 || load.queued_at_activator.is_none()) {
         return Reading::Missing(if load.ready == 0 {
             "no replica serves".to_owned()
         } else {
             "no replica tells its waiting requests".to_owned()
         });
     }
-    let serves = load.ready + load.unknown > 0;
-    // Requests wait although replicas serve: those are busy, even where nobody tells how many tokens they make.
-    let busy = f64::from(if load.waiting.low > 0.0 { load.ready } else { 0 });
     let (arrivals_low, arrivals_high) = match tokens {
         Some(tokens) => (tokens.low, tokens.high),
-        None if serves && busy == 0.0 => {
+        None if serving == 0 => (0.0, 0.0),
+        None if load.waiting.high == 0.0 => {
             return Reading::Silent("nothing waits, and there is no token ask to come on top of".to_owned());
         }
-        None => (busy, busy + f64::from(load.unknown)),
+        // Requests wait although replicas serve: those are busy, even where nobody tells how many tokens they make.
+        None => (f64::from(if load.waiting.low > 0.0 { load.ready } else { 0 }), f64::from(serving)),
     };
     let drain = policy.signals.waiting.drain.as_secs_f64().max(1e-3);
     let cost = shape.cost(capacity.rates);
     let (low, high) = (load.waiting.low * cost / drain, load.waiting.high * cost / drain);
     let because = if load.waiting.low > 0.0 {
-        let queued = load.queued_at_activator;
+        let queued = load.queued_at_activator.unwrap_or(0.0);
         let of_them = if queued > 0.0 { format!(" ({queued:.0} at the activator)") } else { String::new() };
         format!(
             "{:.0} requests wait{of_them}: {:.1} replica-seconds of work / {drain:.0} s = {low:.2}, on top of \

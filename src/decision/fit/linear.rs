@@ -24,21 +24,21 @@ fn matrix(sums: &[f64; 10]) -> [[f64; 3]; 3] {
 /// The condition index of the regressors: each scaled to length 1, the root of the largest eigenvalue of the normal
 /// matrix over the smallest. Infinite when a regressor is always zero or two are proportional.
 pub(super) fn condition_index(sums: &[f64; 10]) -> f64 {
-    let a = matrix(sums);
-    if (0..3).any(|i| a[i][i] <= 0.0) {
+    let normal = matrix(sums);
+    if (0..3).any(|i| normal[i][i] <= 0.0) {
         return f64::INFINITY;
     }
-    let scaled = |i: usize, j: usize| a[i][j] / (a[i][i] * a[j][j]).sqrt();
-    let (p, q, r) = (scaled(0, 1), scaled(0, 2), scaled(1, 2));
-    // Eigenvalues of [[1,p,q],[p,1,r],[q,r,1]]: 1 + 2 m cos(phi + 2 k pi / 3) (the trigonometric form for symmetric
-    // matrices with a trace of 3).
-    let m = ((p * p + q * q + r * r) / 3.0).sqrt();
-    if m < 1e-12 {
+    let scaled = |i: usize, j: usize| normal[i][j] / (normal[i][i] * normal[j][j]).sqrt();
+    let off_diagonal = [scaled(0, 1), scaled(0, 2), scaled(1, 2)];
+    // With 1 on the diagonal and p, q, r off it the eigenvalues are 1 + 2 m cos(phi + 2 k pi / 3), where
+    // m^2 = (p^2 + q^2 + r^2) / 3 and cos(3 phi) = p q r / m^3: the trigonometric solution of the cubic.
+    let spread = (off_diagonal.iter().map(|x| x * x).sum::<f64>() / 3.0).sqrt();
+    if spread < 1e-12 {
         return 1.0;
     }
-    let phi = (p * q * r / (m * m * m)).clamp(-1.0, 1.0).acos() / 3.0;
-    let largest = 1.0 + 2.0 * m * phi.cos();
-    let smallest = 1.0 + 2.0 * m * (phi + 2.0 * std::f64::consts::FRAC_PI_3).cos();
+    let angle = (off_diagonal.iter().product::<f64>() / spread.powi(3)).clamp(-1.0, 1.0).acos() / 3.0;
+    let largest = 1.0 + 2.0 * spread * angle.cos();
+    let smallest = 1.0 + 2.0 * spread * (angle + 2.0 * std::f64::consts::FRAC_PI_3).cos();
     if smallest <= f64::EPSILON { f64::INFINITY } else { (largest / smallest).sqrt() }
 }
 
@@ -57,7 +57,8 @@ pub(super) fn solve_non_negative(sums: &[f64; 10], rows: f64) -> Option<Solution
         if x.iter().any(|part| *part < 0.0 || !part.is_finite()) {
             continue;
         }
-        let explained: f64 = (0..3).map(|i| x[i] * (2.0 * b[i] - (0..3).map(|j| a[i][j] * x[j]).sum::<f64>())).sum();
+        let explained: f64 =
+            (0..3).map(|i| x[i] * (2.0 * b[i] - (0..3).map(|j| a[i][j] * x[j]).sum::<f64>())).sum();
         let residual = (sums[9] - explained).max(0.0);
         if best.as_ref().is_some_and(|(smallest, _)| *smallest <= residual) {
             continue;

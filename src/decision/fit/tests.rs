@@ -40,6 +40,8 @@ impl Engine {
         let (mut steps, mut count, mut sum, mut prefill_total, mut decode_total) = (0.0, 0.0, 0.0, 0.0, 0.0);
         while self.clock < until {
             let mut prefill = 0.0;
+            // The first token of a request comes out of its prefill step and has no inter-token time.
+            let decoding = self.running.len() as f64;
             while self.next_arrival <= self.clock && self.running.len() < 256 {
                 prefill += self.dice.exponential(input).max(1.0);
                 let length = self.dice.exponential(output).max(1.0);
@@ -50,7 +52,6 @@ impl Engine {
                 self.clock = self.next_arrival.min(until).max(self.clock + 1e-6);
                 continue;
             }
-            let decoding = self.running.len() as f64;
             let noise = 1.0 + 0.05 * (self.dice.uniform() * 2.0 - 1.0) * 1.7;
             let seconds = self.truth.step_seconds(prefill, decoding) * noise;
             self.clock += seconds;
@@ -58,7 +59,7 @@ impl Engine {
             count += decoding;
             sum += decoding * seconds;
             prefill_total += prefill;
-            decode_total += decoding;
+            decode_total += self.running.len() as f64;
             self.running.retain_mut(|left| {
                 *left -= 1.0;
                 *left > 0.0
@@ -88,24 +89,27 @@ fn learn(engine: &mut Engine, minutes: u32, traffic: impl Fn(f64) -> (f64, f64, 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
+    /// Step laws as fitted to real vLLM servers: 5 to 25 ms a step, a prefill token at 0.3 to 0.8 % of that (8B on H100,
+    /// A100 and L40S, 70B FP8 on two H100). Four hours, each a ramp.
     #[test]
-    fn a_ramp_of_mixed_traffic_teaches_the_truth(
+    fn mixed_traffic_teaches_the_truth(
         seed in any::<u64>(),
-        alpha in 0.004_f64..0.02,
-        beta in 30e-6_f64..120e-6,
+        alpha in 0.005_f64..0.025,
+        prefill_share in 0.003_f64..0.008,
         delta in 40e-6_f64..300e-6,
     ) {
-        let truth = StepCost { alpha, beta, delta };
+        let truth = StepCost { alpha, beta: alpha * prefill_share, delta };
         // Up to about two thirds of what the engine can do.
-        let most = 0.6 / (1500.0 * beta + 250.0 * (alpha / 32.0 + delta));
-        let fit = learn(&mut Engine::new(truth, seed), 60, |t| (most * (0.1 + 0.9 * t), 1500.0, 250.0));
+        let most = 0.6 / (1500.0 * truth.beta + 250.0 * (alpha / 32.0 + delta));
+        let ramps = |t: f64| (most * (0.1 + 0.9 * (t * 4.0).fract()), 1500.0, 250.0);
+        let fit = learn(&mut Engine::new(truth, seed), 240, ramps);
         let found = fit.accepted().copied();
         prop_assert!(found.is_some(), "{}", fit.refusal());
         let found = found.unwrap();
         prop_assert!((found.alpha / alpha - 1.0).abs() < 0.05, "alpha {} against {alpha}", found.alpha);
-        prop_assert!((found.beta / beta - 1.0).abs() < 0.15, "beta {} against {beta}", found.beta);
+        prop_assert!((found.beta / truth.beta - 1.0).abs() < 0.15, "beta {} against {}", found.beta, truth.beta);
     }
 }
 
@@ -189,7 +193,7 @@ fn what_was_accepted_outlives_a_quiet_time_that_teaches_nothing() {
         fit.add(row(f64::from(n * 37 % 400), 4.0 + f64::from(n % 13), TRUTH), f64::from(n) * 5.0);
     }
     fit.judge();
-    for n in 0..20_000 {
+    for n in 0..200_000 {
         fit.add(row(12.0, 2.0, TRUTH), 1_000.0 + f64::from(n) * 15.0);
     }
     fit.judge();

@@ -8,7 +8,7 @@ use super::watched::{Watched, millis};
 use super::{Memory, ReplicaMemory, SignalMemory};
 use crate::decision::asks::latency;
 use crate::decision::floors::FloorPlan;
-use crate::decision::load::tokens;
+use crate::decision::load::{refused, tokens};
 use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState};
 use crate::decision::policy::Policy;
 use crate::decision::shape::{RequestShape, sane};
@@ -16,7 +16,7 @@ use crate::decision::sight::{Sight, replica_count};
 use crate::units::{earlier, since};
 
 /// A replica younger than this doesn't teach what a step costs: its first requests compile kernels and fill caches.
-const WARM_UP: Duration = Duration::from_secs(120);
+const WARM_UP: Duration = Duration::from_mins(2);
 
 /// Pages closer together than this are the same page.
 const SAME_PAGE: TimeDelta = TimeDelta::milliseconds(500);
@@ -96,7 +96,13 @@ impl Memory {
         });
     }
 
-    fn learn_replicas(&mut self, policy: &Policy, observation: &Observation, now: DateTime<Utc>, at: Watched) {
+    fn learn_replicas(
+        &mut self,
+        policy: &Policy,
+        observation: &Observation,
+        now: DateTime<Utc>,
+        at: Watched,
+    ) {
         let mut new_rows = false;
         for replica in &observation.replicas {
             if matches!(replica.state, ReplicaState::Starting | ReplicaState::Blocked) {
@@ -118,6 +124,8 @@ impl Memory {
             kept.output_tokens = output.or(kept.output_tokens);
             kept.running = sane(load.running).or(kept.running);
             kept.waiting = sane(load.waiting).or(kept.waiting);
+            kept.refused = refused(load).or(kept.refused);
+            self.refusals_told |= kept.refused.is_some();
             if replica.state != ReplicaState::Ready {
                 continue;
             }
@@ -128,7 +136,8 @@ impl Memory {
             };
             let page = page_at(replica, now);
             let is_new = kept.taught.is_none_or(|taught| (page - taught).abs() > SAME_PAGE);
-            let Some(sample) = load.steps.as_ref().filter(|_| policy.capacity.learn && age >= WARM_UP && is_new)
+            let Some(sample) =
+                load.steps.as_ref().filter(|_| policy.capacity.learn && age >= WARM_UP && is_new)
             else {
                 continue;
             };
@@ -155,12 +164,12 @@ fn page_at(replica: &ReplicaObservation, now: DateTime<Utc>) -> DateTime<Utc> {
     earlier(now, replica.page_age.unwrap_or(Duration::ZERO))
 }
 
-/// The source says that there is nobody.
+/// The source says that there is nobody who carries, or will carry, anything.
 fn is_empty(observation: &Observation) -> bool {
-    let carries = |state| {
-        !matches!(state, ReplicaState::Asleep | ReplicaState::Blocked | ReplicaState::Terminating)
-    };
     observation.authoritative
         && observation.replicas_unknown.is_none()
-        && !observation.replicas.iter().any(|replica| carries(replica.state))
+        && observation
+            .replicas
+            .iter()
+            .all(|replica| matches!(replica.state, ReplicaState::Asleep | ReplicaState::Blocked))
 }
