@@ -128,7 +128,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     candidates
         .into_iter()
         .map(|candidate| (edits(&folded, &fold(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 5)
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 6)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

@@ -54,7 +54,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
         None => decimal(text),
     };
     let value = value.ok_or_else(|| format!("{} is no share: {expected}", quoted(text)))?;
-    if value > 1.0 && value <= 100.0 && !text.ends_with('%') {
+    if (2.0..=100.0).contains(&value) && !text.ends_with('%') {
         return Err(format!("{text} is above 1: {expected} (did you mean {text}%?)"));
     }
     if value <= 0.0 || value > 1.0 {

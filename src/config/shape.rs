@@ -177,7 +177,7 @@ impl Scalar {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
             Self::Text { .. } => "text".to_owned(),
-            Self::File => "path of a file".to_owned(),
+            Self::File => "path".to_owned(),
             Self::Socket => "IP address and port".to_owned(),
             Self::Url => "http or https URL".to_owned(),
             Self::PageUrl => "URL or `host:port`".to_owned(),

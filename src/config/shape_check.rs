@@ -6,7 +6,7 @@ use super::file;
 use super::problem::{Place, Problems, nearest};
 use super::quantity::quoted;
 use super::section::{self, Section, read_scalar};
-use super::shape::{Absent, Key, Kind};
+use super::shape::{Absent, Key, Kind, Scalar};
 use super::yaml::{Content, Node};
 
 /// Checks a section and all below it.
@@ -99,7 +99,8 @@ fn check_one_of(
     }
     check(&below, problems);
     let given = below.keys.iter().filter(|key| below.written(key.name).is_some()).count();
-    if given != 1 {
+    // An unknown source has been told already.
+    if given != 1 && (given > 1 || below.own_entries().is_empty()) {
         problems.push(place, format!("{given} of {} are given: write exactly one", names(key.children())));
     }
 }
@@ -134,8 +135,8 @@ fn items(node: &Node) -> &[Node] {
 
 fn missing(key: &Key) -> String {
     let what = match &key.kind {
-        Kind::Scalar(scalar) => scalar.expected(),
-        _ if key.children().is_empty() => key.doc.to_owned(),
+        Kind::Scalar(scalar) if !matches!(scalar, Scalar::Text { .. }) => scalar.expected(),
+        _ if key.children().is_empty() => key.doc.trim_end_matches('.').to_owned(),
         _ => format!("a mapping with {}", names(key.children())),
     };
     format!("missing: write it ({what})")
