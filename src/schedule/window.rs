@@ -116,6 +116,12 @@ impl Window {
         })
     }
 
+    /// What the clock of the window's zone shows at an instant.
+    #[must_use]
+    pub fn local(&self, at: DateTime<Utc>) -> DateTime<Tz> {
+        at.with_timezone(&self.zone)
+    }
+
     /// Is the window open at this instant? Start inclusive, end exclusive.
     #[must_use]
     pub fn is_open(&self, at: DateTime<Utc>) -> bool {

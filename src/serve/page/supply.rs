@@ -1,0 +1,113 @@
+//! The replicas: one square each, and one row each.
+
+use chrono::{DateTime, Utc};
+use maud::{Markup, html};
+
+use crate::decision::{Observation, ReplicaObservation, ReplicaState};
+use crate::serve::words::{UNKNOWN, from_now, maybe, percent, quantity, span};
+use crate::units::since;
+
+/// More squares than this say less than the sentence beside them.
+const MOST_SQUARES: usize = 100;
+
+/// In the order of the page: what serves, what will, what doesn't.
+const STATES: [(ReplicaState, &str); 6] = [
+    (ReplicaState::Ready, "ready"),
+    (ReplicaState::Starting, "starting"),
+    (ReplicaState::Silent, "silent"),
+    (ReplicaState::Blocked, "blocked"),
+    (ReplicaState::Asleep, "asleep"),
+    (ReplicaState::Terminating, "terminating"),
+];
+
+/// The name of a state, which is also its style.
+pub(super) fn state_name(state: ReplicaState) -> &'static str {
+    STATES.iter().find(|(other, _)| *other == state).map_or("unknown", |(_, name)| name)
+}
+
+/// `6 ready · 2 starting`, states without a replica left out.
+pub(super) fn sentence(observation: &Observation) -> String {
+    let parts: Vec<String> = STATES
+        .iter()
+        .map(|(state, name)| (observation.count(*state), *name))
+        .filter(|(count, name)| *count > 0 || *name == "ready")
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    parts.join(" · ")
+}
+
+/// One square a replica, then one empty square for each that is required and doesn't exist yet.
+pub(super) fn squares(observation: &Observation, required: Option<u32>) -> Markup {
+    let mut states: Vec<&str> = STATES
+        .iter()
+        .flat_map(|(state, name)| std::iter::repeat_n(*name, observation.count(*state) as usize))
+        .collect();
+    let coming = observation.count(ReplicaState::Ready) + observation.count(ReplicaState::Starting);
+    let missing = required.unwrap_or(0).saturating_sub(coming) as usize;
+    states.extend(std::iter::repeat_n("missing", missing));
+    if states.is_empty() || states.len() > MOST_SQUARES {
+        return html! {};
+    }
+    html! {
+        p.squares role="img" aria-label={ (sentence(observation)) ", " (missing) " to come" } {
+            @for state in states { span.square.(state) title=(state) {} }
+        }
+    }
+}
+
+/// The table of replicas.
+pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
+    html! {
+        section {
+            h2 { "Replicas" }
+            @if let Some(why) = &observation.replicas_unknown {
+                p.warning { "Who the replicas are is unknown: " (why) @if !observation.replicas.is_empty() { ". Below are the ones last seen." } }
+            }
+            @if observation.replicas.is_empty() {
+                p.muted { "None." }
+            } @else {
+                div.wide {
+                    table.replicas {
+                        thead {
+                            tr {
+                                th scope="col" { "Replica" }
+                                th scope="col" { "State" }
+                                th.num scope="col" { "Age" }
+                                th.num scope="col" { "Running" }
+                                th.num scope="col" { "Waiting" }
+                                th.num scope="col" { "KV" }
+                                th.num scope="col" title="uncached input tokens a second" { "In/s" }
+                                th.num scope="col" title="output tokens a second" { "Out/s" }
+                                th.num scope="col" { "Page" }
+                            }
+                        }
+                        tbody { @for replica in &observation.replicas { (row(replica, now)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(replica: &ReplicaObservation, now: DateTime<Utc>) -> Markup {
+    let load = replica.load.as_ref();
+    let age = replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at)));
+    let rate = |rate: Option<f64>| rate.map_or_else(|| UNKNOWN.to_owned(), quantity);
+    let page_age = replica.page_age.map_or_else(|| "never".to_owned(), |age| format!("{} ago", span(age)));
+    html! {
+        tr {
+            th scope="row" {
+                (replica.name)
+                @if let Some(error) = &replica.error { span.error { (error) } }
+            }
+            td { span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state)) }
+            td.num title=[replica.since.map(|at| from_now(now, at))] { (age) }
+            td.num { (maybe(load.and_then(|l| l.running))) }
+            td.num { (maybe(load.and_then(|l| l.waiting))) }
+            td.num { (load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent)) }
+            td.num { (rate(load.and_then(|l| l.uncached_input_tokens_per_second.or(l.input_tokens_per_second)))) }
+            td.num { (rate(load.and_then(|l| l.output_tokens_per_second))) }
+            td.num { (page_age) }
+        }
+    }
+}
