@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::get;
@@ -124,7 +126,8 @@ async fn ready(State(shared): State<Shared>) -> Response {
         return (StatusCode::OK, "ready\n").into_response();
     }
     let waiting = snapshot.waiting.len();
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {waiting} tiers without a first round\n")).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {waiting} tiers without a first round\n"))
+        .into_response()
 }
 
 async fn nothing_here() -> Response {

@@ -45,7 +45,8 @@ pub enum Refresh {
 /// The page of all tiers.
 #[must_use]
 pub fn all_tiers(snapshot: &Snapshot, view: View) -> Markup {
-    let content = if snapshot.tiers.is_empty() { overview::no_tier_yet(snapshot) } else { overview::list(snapshot) };
+    let content =
+        if snapshot.tiers.is_empty() { overview::no_tier_yet(snapshot) } else { overview::list(snapshot) };
     shell("All tiers", None, snapshot, view, &content)
 }
 
@@ -207,7 +208,9 @@ fn encoded(segment: &str) -> String {
     segment
         .bytes()
         .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
             other => format!("%{other:02X}"),
         })
         .collect()

@@ -51,7 +51,11 @@ pub fn quantity(number: f64) -> String {
     for (size, letter) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if number.abs() >= size * 0.9995 {
             let scaled = number / size;
-            return if scaled.abs() >= 99.95 { format!("{scaled:.0}{letter}") } else { format!("{scaled:.1}{letter}") };
+            return if scaled.abs() >= 99.95 {
+                format!("{scaled:.0}{letter}")
+            } else {
+                format!("{scaled:.1}{letter}")
+            };
         }
     }
     if number.abs() >= 99.95 { format!("{number:.0}") } else { decimal(number) }
@@ -121,9 +125,14 @@ mod tests {
         assert_eq!(decimal(-0.01), "0");
         assert_eq!(decimal(f64::NAN), UNKNOWN);
         assert_eq!(maybe(None), UNKNOWN);
-        for (number, text) in
-            [(0.0, "0"), (950.4, "950"), (999.9, "1.0k"), (12_345.0, "12.3k"), (987_654.0, "988k"), (1.25e6, "1.2M")]
-        {
+        for (number, text) in [
+            (0.0, "0"),
+            (950.4, "950"),
+            (999.9, "1.0k"),
+            (12_345.0, "12.3k"),
+            (987_654.0, "988k"),
+            (1.25e6, "1.2M"),
+        ] {
             assert_eq!(quantity(number), text);
         }
         assert_eq!(percent(0.427), "43 %");

@@ -7,7 +7,8 @@ use crate::serve::words::{maybe, words};
 
 /// The bars, with a mark at what is ready.
 pub(super) fn asks(decision: &Decision, ready: u32) -> Markup {
-    let numbers = decision.asks.iter().filter_map(|ask| ask.replicas).chain(decision.ahead).chain(decision.demand);
+    let numbers =
+        decision.asks.iter().filter_map(|ask| ask.replicas).chain(decision.ahead).chain(decision.demand);
     let largest = numbers.fold(f64::from(ready.max(1)), f64::max);
     // Room for the mark at the end of the longest bar.
     let scale = largest * 1.02;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::history::HistoryPoint;
 use crate::serve::words::{UNKNOWN, decimal};
@@ -175,13 +175,9 @@ pub(super) fn sparkline(points: &[HistoryPoint], now: DateTime<Utc>, required: &
 
 fn stretched(top: f64, height: f64, content: &Markup) -> Markup {
     html! {
-        // maud lowers no case: SVG wants viewBox and preserveAspectRatio as they are.
-        (PreEscaped(format!(
-            "<svg x=\"0\" y=\"{top}\" width=\"100%\" height=\"{height}\" viewBox=\"0 0 {MINUTES} {HEIGHT_UNITS}\" \
-             preserveAspectRatio=\"none\">"
-        )))
-        (content)
-        (PreEscaped("</svg>"))
+        svg x="0" y=(top) width="100%" height=(height) viewBox={ "0 0 " (MINUTES) " " (HEIGHT_UNITS) } preserveAspectRatio="none" {
+            (content)
+        }
     }
 }
 
@@ -219,7 +215,12 @@ fn description(points: &[HistoryPoint]) -> String {
             format!("{} to {}", decimal(f64::from(low)), decimal(f64::from(high)))
         }
     };
-    format!("Demand {}, required {}, ready {}.", range(|p| p.demand), range(|p| p.required), range(|p| p.ready))
+    format!(
+        "Demand {}, required {}, ready {}.",
+        range(|p| p.demand),
+        range(|p| p.required),
+        range(|p| p.ready)
+    )
 }
 
 struct HoverSlot {
@@ -301,7 +302,8 @@ mod tests {
 
     #[test]
     fn an_unknown_value_or_a_missing_minute_breaks_the_line() {
-        let points = [point(1000, 1.0), point(1001, 1.0), point(1002, f32::NAN), point(1003, 2.0), point(1005, 2.0)];
+        let points =
+            [point(1000, 1.0), point(1001, 1.0), point(1002, f32::NAN), point(1003, 2.0), point(1005, 2.0)];
         let frame = Frame::new(&points, at_minute(1010));
         assert_eq!(frame.line(&points, |p| p.ready), "M350 800H352M353 600H354M355 600H356");
         assert_eq!(frame.line(&points, |p| p.demand), "");
@@ -318,8 +320,11 @@ mod tests {
 
     #[test]
     fn the_axis_has_round_steps() {
-        for (largest, step, top) in [(0.0, 1.0, 2.0), (4.0, 2.0, 6.0), (9.0, 5.0, 10.0), (38.0, 10.0, 40.0), (700.0, 200.0, 800.0)] {
-            let frame = Frame::new(&[HistoryPoint { required: 0.0, ..point(1000, largest) }], at_minute(1010));
+        for (largest, step, top) in
+            [(0.0, 1.0, 2.0), (4.0, 2.0, 6.0), (9.0, 5.0, 10.0), (38.0, 10.0, 40.0), (700.0, 200.0, 800.0)]
+        {
+            let frame =
+                Frame::new(&[HistoryPoint { required: 0.0, ..point(1000, largest) }], at_minute(1010));
             assert_eq!((frame.step, frame.top), (step, top), "{largest}");
         }
     }

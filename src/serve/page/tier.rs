@@ -62,7 +62,9 @@ fn answer(status: &TierStatus, ready: u32) -> Markup {
 }
 
 fn held_by_hpa(observation: &Observation) -> String {
-    observation.current.map_or_else(|| "what it has".to_owned(), |current| format!("the {current} that it has"))
+    observation
+        .current
+        .map_or_else(|| "what it has".to_owned(), |current| format!("the {current} that it has"))
 }
 
 /// What an operator should act on.
@@ -142,14 +144,21 @@ fn load(observation: &Observation) -> Markup {
         ("Between tokens p95", seconds(load.inter_token_p95_seconds)),
         ("Backlog growth", load.waiting_growth_per_second.map(|v| format!("{} requests/s", maybe(Some(v))))),
         ("Input a request", load.mean_input_tokens.map(|v| format!("{} tokens", quantity(v)))),
-        ("Uncached input a request", load.mean_uncached_input_tokens.map(|v| format!("{} tokens", quantity(v)))),
+        (
+            "Uncached input a request",
+            load.mean_uncached_input_tokens.map(|v| format!("{} tokens", quantity(v))),
+        ),
         ("Output a request", load.mean_output_tokens.map(|v| format!("{} tokens", quantity(v)))),
-        ("Activator", observation.activator.as_ref().map(|activator| match (&activator.error, activator.queued) {
-            (Some(error), _) => format!("not readable: {error}"),
-            (None, queued) => format!("{} queued", maybe(queued)),
-        })),
+        (
+            "Activator",
+            observation.activator.as_ref().map(|activator| match (&activator.error, activator.queued) {
+                (Some(error), _) => format!("not readable: {error}"),
+                (None, queued) => format!("{} queued", maybe(queued)),
+            }),
+        ),
     ];
-    let known: Vec<(&str, String)> = facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    let known: Vec<(&str, String)> =
+        facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     if known.is_empty() {
         return html! {};
     }
@@ -167,7 +176,15 @@ fn policy(status: &TierStatus) -> Markup {
         ("Replicas", format!("{} to {}", policy.min, policy.max)),
         ("Capacity of one", capacity(decision)),
         ("Capacity is", decision.capacity.source.clone()),
-        ("Lead time", format!("{} ({} cold start, {} on the way)", span(decision.lead), span(policy.cold_start), span(policy.control_delay))),
+        (
+            "Lead time",
+            format!(
+                "{} ({} cold start, {} on the way)",
+                span(decision.lead),
+                span(policy.cold_start),
+                span(policy.control_delay)
+            ),
+        ),
         ("Hold before giving back", span(policy.hold())),
         ("Demand history", span(std::time::Duration::from_secs(status.history_minutes.saturating_mul(60)))),
     ];
@@ -177,11 +194,14 @@ fn policy(status: &TierStatus) -> Markup {
     if let Some(ramp) = policy.max_ramp {
         facts.push(("Declared ramp", format!("{}x in {}", maybe(Some(ramp.factor)), span(ramp.within))));
     }
-    facts.push(("Targets", format!(
-        "KV cache {}, tokens {}",
-        percent(policy.signals.kv_cache.target),
-        percent(policy.signals.tokens.target)
-    )));
+    facts.push((
+        "Targets",
+        format!(
+            "KV cache {}, tokens {}",
+            percent(policy.signals.kv_cache.target),
+            percent(policy.signals.tokens.target)
+        ),
+    ));
     html! {
         section {
             h2 { "Capacity and policy" }

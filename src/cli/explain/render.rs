@@ -1,0 +1,415 @@
+//! A tier or all of them as text. Pure.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+
+use super::style::{Side, Style, Table, Tone, bar, plain, push};
+use super::view::{Answer, Config, Decision, FloorAhead, Replica, Status, Store, Tier, Tiers};
+use crate::serve::words::{UNKNOWN, decimal, from_now, maybe, percent, quantity, span, words};
+use crate::units::since;
+
+/// How wide an ask's bar is.
+const BAR_CELLS: usize = 24;
+
+/// One row a tier.
+pub(super) fn all(tiers: &Tiers, style: Style) -> String {
+    let mut out = String::new();
+    alarms(&mut out, &tiers.config, &tiers.store, style);
+    if tiers.tiers.is_empty() && tiers.waiting.is_empty() {
+        let file = plain(&tiers.config.file);
+        push(
+            &mut out,
+            format_args!(
+                "no tier yet: write one under `tiers:` in {file}, or let a ScaledObject declare one\n"
+            ),
+        );
+        return out;
+    }
+    let mut table = Table::new(&[
+        ("tier", Side::Left),
+        ("required", Side::Right),
+        ("ready", Side::Right),
+        ("demand", Side::Right),
+        ("binds", Side::Left),
+        ("because", Side::Left),
+    ]);
+    for status in &tiers.tiers {
+        let decision = &status.decision;
+        let ready = ready_count(status);
+        let (required, binds, because, tone) = match &decision.answer {
+            Answer::Unknown { why } => ("?".to_owned(), "unknown", why.as_str(), Some(Tone::Bad)),
+            Answer::Required(n) => {
+                let tone = (ready < *n).then_some(Tone::Warning);
+                (n.to_string(), words(&decision.winner.kind), decision.winner.because.as_str(), tone)
+            }
+        };
+        table.row(
+            tone,
+            vec![
+                full_name(decision),
+                required,
+                ready.to_string(),
+                maybe(decision.demand),
+                binds.to_owned(),
+                because.to_owned(),
+            ],
+        );
+    }
+    for id in &tiers.waiting {
+        let name = format!("{}/{}", id.namespace, id.name);
+        let unknown = || UNKNOWN.to_owned();
+        table.row(
+            Some(Tone::Muted),
+            vec![name, unknown(), unknown(), unknown(), unknown(), "waits for its first round".to_owned()],
+        );
+    }
+    table.write(&mut out, style);
+    push(
+        &mut out,
+        format_args!("  {}\n", style.paint(Tone::Muted, &format!("as of {} UTC", tiers.at.format("%F %T")))),
+    );
+    out
+}
+
+/// Everything about one tier.
+pub(super) fn one(tier: &Tier, style: Style) -> String {
+    let mut out = String::new();
+    let (status, now) = (&tier.status, tier.at);
+    alarms(&mut out, &tier.config, &tier.store, style);
+    answer(&mut out, status, now, style);
+    list(&mut out, "warnings", &status.warnings, Tone::Warning, style);
+    list(&mut out, "notes", &status.decision.notes, Tone::Strong, style);
+    asks(&mut out, &status.decision, ready_count(status), style);
+    bounds(&mut out, &status.decision, style);
+    floors(&mut out, status, now, style);
+    supply(&mut out, status, now, style);
+    policy(&mut out, status, style);
+    out
+}
+
+fn alarms(out: &mut String, config: &Config, store: &Store, style: Style) {
+    if let Some(problems) = &config.rejected {
+        let head = format!(
+            "A NEWER CONFIGURATION WAS REFUSED; the one before it stays in force ({}):",
+            plain(&config.file)
+        );
+        push(out, format_args!("{}\n", style.paint(Tone::Bad, &head)));
+        for line in problems.lines() {
+            push(out, format_args!("  {}\n", style.paint(Tone::Bad, &plain(line))));
+        }
+        out.push('\n');
+    }
+    if let Some(alarm) = &store.alarm {
+        push(
+            out,
+            format_args!(
+                "{}\n\n",
+                style.paint(Tone::Bad, &format!("THE STORE IS NOT USED: {}", plain(alarm)))
+            ),
+        );
+    }
+}
+
+fn answer(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
+    let decision = &status.decision;
+    push(
+        out,
+        format_args!(
+            "{}  {}\n",
+            style.paint(Tone::Strong, &plain(&full_name(decision))),
+            style.paint(Tone::Muted, &format!("{} UTC", now.format("%F %T")))
+        ),
+    );
+    match &decision.answer {
+        Answer::Required(n) => {
+            let binds = words(&decision.winner.kind);
+            push(out, format_args!("  required  {}\n", style.paint(Tone::Accent, &n.to_string())));
+            push(
+                out,
+                format_args!(
+                    "  binds     {}: {}\n",
+                    style.paint(Tone::Strong, &plain(binds)),
+                    plain(&decision.winner.because)
+                ),
+            );
+            if let Some(held) = &decision.held {
+                push(
+                    out,
+                    format_args!(
+                        "  held by   {}: {}\n",
+                        style.paint(Tone::Strong, &plain(words(&held.kind))),
+                        plain(&held.because)
+                    ),
+                );
+            }
+        }
+        Answer::Unknown { why } => {
+            push(
+                out,
+                format_args!(
+                    "  required  {}\n",
+                    style.paint(Tone::Bad, "unknown: KEDA is told an error, the HPA holds")
+                ),
+            );
+            push(out, format_args!("  because   {}\n", plain(why)));
+        }
+    }
+    push(out, format_args!("  now       {}, demand {}", sentence(status), maybe(decision.demand)));
+    if let Some(ahead) = decision.ahead {
+        push(out, format_args!(", declared ramp {} in {}", decimal(ahead), seconds(decision.lead_seconds)));
+    }
+    if let Some(current) = status.observation.current {
+        push(out, format_args!(", scale target at {current}"));
+    }
+    if decision.known.known < decision.known.expected {
+        push(out, format_args!(", load known of {} of {}", decision.known.known, decision.known.expected));
+    }
+    out.push('\n');
+    if status.declared_by_metadata {
+        push(out, format_args!("            declared by a ScaledObject's metadata, not by the file\n"));
+    }
+}
+
+fn list(out: &mut String, title: &str, lines: &[String], tone: Tone, style: Style) {
+    if lines.is_empty() {
+        return;
+    }
+    heading(out, title, style);
+    for line in lines {
+        push(out, format_args!("  {} {}\n", style.paint(tone, "!"), plain(line)));
+    }
+}
+
+fn asks(out: &mut String, decision: &Decision, ready: u32, style: Style) {
+    heading(out, "asks (replicas)", style);
+    let known = decision.asks.iter().filter_map(|ask| ask.replicas).chain(decision.ahead);
+    let scale = known.fold(f64::from(ready.max(1)), f64::max);
+    let mut lines: Vec<(String, Option<f64>, Tone, String)> = decision
+        .asks
+        .iter()
+        .map(|ask| {
+            let off = ask.weight <= 0.0;
+            let mut because = ask.because.clone();
+            if !off && (ask.weight - 1.0).abs() > 1e-9 {
+                because = format!("{because}, weight {}", ask.weight);
+            }
+            let marks =
+                [(ask.saturated, "saturated"), (ask.kept, "kept: the signal is missing now"), (off, "off")];
+            for (_, mark) in marks.iter().filter(|(is_so, _)| *is_so) {
+                because = format!("[{mark}] {because}");
+            }
+            let tone = if off {
+                Tone::Muted
+            } else if ask.saturated {
+                Tone::Bad
+            } else {
+                Tone::Warning
+            };
+            (words(&ask.signal).to_owned(), ask.replicas, tone, because)
+        })
+        .collect();
+    lines.push(("ready".to_owned(), Some(f64::from(ready)), Tone::Good, "for comparison".to_owned()));
+    let width = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    for (name, replicas, tone, because) in lines {
+        let drawn = style.paint(tone, &bar(replicas.map_or(0.0, |n| n / scale), BAR_CELLS));
+        push(
+            out,
+            format_args!("  {:<width$}  {drawn} {:>5}  {}\n", plain(&name), maybe(replicas), plain(&because)),
+        );
+    }
+}
+
+fn bounds(out: &mut String, decision: &Decision, style: Style) {
+    if decision.bounds.is_empty() {
+        return;
+    }
+    heading(out, "bounds", style);
+    let mut table = Table::new(&[
+        ("bound", Side::Left),
+        ("replicas", Side::Right),
+        ("", Side::Left),
+        ("because", Side::Left),
+    ]);
+    for bound in &decision.bounds {
+        let binds = decision.winner.kind == bound.kind;
+        let holds = decision.held.as_ref().is_some_and(|held| held.kind == bound.kind);
+        let mark = if binds {
+            "binds"
+        } else if holds {
+            "holds"
+        } else {
+            ""
+        };
+        let tone = (binds || holds).then_some(Tone::Strong);
+        table.row(
+            tone,
+            vec![
+                words(&bound.kind).to_owned(),
+                bound.replicas.to_string(),
+                mark.to_owned(),
+                bound.because.clone(),
+            ],
+        );
+    }
+    table.write(out, style);
+}
+
+fn floors(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
+    if status.floors_ahead.is_empty() {
+        return;
+    }
+    heading(out, "floors ahead", style);
+    let mut table = Table::new(&[
+        ("floor", Side::Left),
+        ("replicas", Side::Right),
+        ("opens", Side::Left),
+        ("answered from", Side::Left),
+        ("closes", Side::Left),
+        ("zone", Side::Left),
+    ]);
+    for floor in &status.floors_ahead {
+        table.row((floor.answered_from <= now).then_some(Tone::Strong), floor_cells(floor, status, now));
+    }
+    table.write(out, style);
+}
+
+fn floor_cells(floor: &FloorAhead, status: &Status, now: DateTime<Utc>) -> Vec<String> {
+    let zone: Option<Tz> = status
+        .policy
+        .floors
+        .iter()
+        .find(|f| f.name == floor.name)
+        .and_then(|f| f.window.timezone.parse().ok());
+    let when = |at: DateTime<Utc>| {
+        let shown = zone.map_or_else(
+            || at.format("%a %H:%M"),
+            |zone| at.with_timezone(&zone).naive_local().and_utc().format("%a %H:%M"),
+        );
+        format!("{shown} ({})", from_now(now, at))
+    };
+    vec![
+        floor.name.clone(),
+        floor.replicas.to_string(),
+        when(floor.opens_at),
+        when(floor.answered_from),
+        floor.closes_at.map_or_else(|| "never".to_owned(), when),
+        zone.map_or_else(|| "UTC".to_owned(), |zone| zone.name().to_owned()),
+    ]
+}
+
+fn supply(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
+    heading(out, "supply", style);
+    if let Some(why) = &status.observation.replicas_unknown {
+        push(
+            out,
+            format_args!(
+                "  {}\n",
+                style.paint(Tone::Warning, &format!("who the replicas are is unknown: {}", plain(why)))
+            ),
+        );
+    }
+    if status.observation.replicas.is_empty() {
+        push(out, format_args!("  none\n"));
+        return;
+    }
+    let mut table = Table::new(&[
+        ("replica", Side::Left),
+        ("state", Side::Left),
+        ("age", Side::Right),
+        ("running", Side::Right),
+        ("waiting", Side::Right),
+        ("KV", Side::Right),
+        ("page", Side::Right),
+        ("error", Side::Left),
+    ]);
+    for replica in &status.observation.replicas {
+        let tone = match replica.state.as_str() {
+            "ready" => None,
+            "starting" => Some(Tone::Good),
+            "silent" | "blocked" => Some(Tone::Bad),
+            _ => Some(Tone::Muted),
+        };
+        table.row(tone, replica_cells(replica, now));
+    }
+    table.write(out, style);
+}
+
+fn replica_cells(replica: &Replica, now: DateTime<Utc>) -> Vec<String> {
+    let load = replica.load.as_ref();
+    vec![
+        replica.name.clone(),
+        words(&replica.state).to_owned(),
+        replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at))),
+        maybe(load.and_then(|l| l.running)),
+        maybe(load.and_then(|l| l.waiting)),
+        load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent),
+        replica.page_age_seconds.map_or_else(|| "never".to_owned(), seconds),
+        replica.error.clone().unwrap_or_default(),
+    ]
+}
+
+fn policy(out: &mut String, status: &Status, style: Style) {
+    let (policy, decision) = (&status.policy, &status.decision);
+    let rates = &decision.capacity.rates;
+    heading(out, "capacity and policy", style);
+    push(out, format_args!("  replicas  {} to {}\n", policy.min, policy.max));
+    push(
+        out,
+        format_args!(
+            "  one       {} uncached input or {} output tokens/s ({})\n",
+            quantity(rates.input_tokens_per_second),
+            quantity(rates.output_tokens_per_second),
+            plain(&decision.capacity.source)
+        ),
+    );
+    if !decision.capacity.fit.is_empty() {
+        push(out, format_args!("  fit       {}\n", plain(&decision.capacity.fit)));
+    }
+    push(
+        out,
+        format_args!(
+            "  lead      {}, of which {} cold start\n",
+            seconds(decision.lead_seconds),
+            seconds(policy.cold_start_seconds)
+        ),
+    );
+    push(
+        out,
+        format_args!(
+            "  history   {}\n",
+            span(Duration::from_secs(status.history_minutes.saturating_mul(60)))
+        ),
+    );
+}
+
+fn heading(out: &mut String, title: &str, style: Style) {
+    push(out, format_args!("\n{}\n", style.paint(Tone::Strong, title)));
+}
+
+fn full_name(decision: &Decision) -> String {
+    format!("{}/{}", decision.tier.namespace, decision.tier.name)
+}
+
+fn ready_count(status: &Status) -> u32 {
+    status.observation.replicas.iter().filter(|r| r.state == "ready").count() as u32
+}
+
+/// `6 ready, 2 starting`, in the order in which the states first come.
+fn sentence(status: &Status) -> String {
+    let mut counts: Vec<(&str, u32)> = vec![("ready", 0)];
+    for replica in &status.observation.replicas {
+        match counts.iter_mut().find(|(state, _)| *state == replica.state) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((&replica.state, 1)),
+        }
+    }
+    let parts: Vec<String> =
+        counts.iter().map(|(state, count)| format!("{count} {}", plain(state))).collect();
+    parts.join(", ")
+}
+
+fn seconds(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map_or_else(|_| UNKNOWN.to_owned(), span)
+}
