@@ -185,8 +185,11 @@ impl Running {
     /// Names the task that ended, or what had to be cut off at its deadline.
     pub async fn run(self, signals: Signals) -> anyhow::Result<()> {
         let Self { supervisor, hangups, drain, history, .. } = self;
-        // A full queue means that a reload is on its way already.
-        let reload = move || drop(hangups.try_send(()));
+        let reload = move || {
+            if hangups.try_send(()).is_err() {
+                info!("a reload is on its way already, or there is no file to read again");
+            }
+        };
         let ended = supervisor.run(signals, reload, drain + STOP_AFTER_DRAIN).await;
         let flushed = tokio::time::timeout(FLUSH_PATIENCE, history.flush_and_stop()).await;
         ended?;

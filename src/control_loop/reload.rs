@@ -30,9 +30,8 @@ impl ControlLoop {
             ConfigUpdate::Accepted(config, done) => {
                 self.take_config(*config).await;
                 self.publish();
-                if let Some(done) = done {
-                    // Nobody listens when the caller was cut.
-                    drop(done.send(()));
+                if done.is_some_and(|done| done.send(()).is_err()) {
+                    tracing::debug!("whoever asked for the reload has gone");
                 }
             }
         }
