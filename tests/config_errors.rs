@@ -1,5 +1,7 @@
 //! A configuration is refused with all of its problems at once, each with its path, its line and what to write.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 
 use keda_vllm_scaler::config::{self, Config, LoadError, Problems, schema};
@@ -18,7 +20,7 @@ fn tier_with(lines: &[&str]) -> String {
     ];
     let key = |line: &str| line.split(':').next().unwrap().to_owned();
     for line in own.iter().filter(|own| lines.iter().all(|line| key(line) != key(own))).chain(lines) {
-        text += &format!("  {line}\n");
+        text.extend(["  ", line, "\n"]);
     }
     text
 }

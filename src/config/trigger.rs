@@ -5,6 +5,7 @@
 //! other namespaces' tiers. Values of keys that are not ours may hold secrets and are never shown.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use super::address;
 use crate::decision::policy::{Policy, TierId};
@@ -41,7 +42,7 @@ pub enum Trigger {
     },
 }
 
-/// Why metadata is refused: INVALID_ARGUMENT for KEDA.
+/// Why metadata is refused: `INVALID_ARGUMENT` for KEDA.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TriggerError {
@@ -51,6 +52,9 @@ pub struct TriggerError {
     pub message: String,
 }
 
+/// A key and what is wrong with it.
+type Finding = (String, String);
+
 /// Problems or warnings that are told one by one; the rest is counted.
 const MAX_TOLD: usize = 20;
 
@@ -58,11 +62,11 @@ const MAX_TOLD: usize = 20;
 ///
 /// # Errors
 /// All that is wrong with it, in one message.
-pub fn resolve(
+pub fn resolve<S: BuildHasher>(
     ctx: &TriggerContext<'_>,
     namespace: &str,
     name: &str,
-    metadata: &HashMap<String, String>,
+    metadata: &HashMap<String, String, S>,
 ) -> Result<Trigger, TriggerError> {
     let own = TierId::new(namespace, name);
     let mut keys = Keys::default();
@@ -101,7 +105,7 @@ pub fn resolve(
 struct Keys<'m> {
     tier: Option<&'m str>,
     declaring: Vec<(&'m str, &'m str)>,
-    problems: Vec<(String, String)>,
+    problems: Vec<Finding>,
     warnings: Vec<String>,
 }
 
@@ -161,11 +165,11 @@ fn refuse_declaring(ctx: &TriggerContext<'_>, own: &TierId, tier: Option<&TierId
     None
 }
 
-fn fail_on(problems: Vec<(String, String)>) -> Result<(), TriggerError> {
+fn fail_on(problems: Vec<Finding>) -> Result<(), TriggerError> {
     if problems.is_empty() { Ok(()) } else { Err(error(problems)) }
 }
 
-fn error(problems: Vec<(String, String)>) -> TriggerError {
+fn error(problems: Vec<Finding>) -> TriggerError {
     let key = problems.first().map(|(key, _)| key.clone()).unwrap_or_default();
     let told = problems.into_iter().map(|(key, message)| format!("`{key}`: {message}")).collect();
     TriggerError { key, message: bounded(told).join("; ") }
