@@ -588,6 +588,30 @@ fn metadata_tiers_and_a_missing_store_are_warned_of() {
     assert_eq!(told, Vec::<String>::new());
 }
 
+#[test]
+fn a_floor_that_kedas_own_trigger_reads_otherwise_is_told_with_its_line() {
+    // The end is skipped when the clock goes forward: KEDA loses that night's window.
+    let night = "{timezone: Europe/Berlin, start: '0 22 * * *', end: '30 2 * * *', desiredReplicas: 3}";
+    let office = "{timezone: Europe/Berlin, start: '0 8 * * 1-5', end: '0 18 * * 1-5', desiredReplicas: 3}";
+    let config = load(&tier_with(&[&format!("floors: [{night}, {office}]")]));
+    let from = "2026-11-29T00:00:00Z".parse().unwrap();
+    let told = config::keda_differences(&config, from);
+    let differing: Vec<&config::FloorReference> = config
+        .floors
+        .iter()
+        .filter(|floor| !keda_vllm_scaler::schedule::keda_differences(&floor.window, from, 400).is_empty())
+        .collect();
+    assert_eq!(told.len(), differing.len(), "{told:?}");
+    for (told, floor) in told.iter().zip(differing) {
+        assert_eq!((&told.path, told.line), (&floor.path, floor.line));
+        assert!(
+            told.message.starts_with("KEDA's own cron trigger differs once in 400 days"),
+            "{}",
+            told.message
+        );
+    }
+}
+
 // ---- reload
 
 #[test]

@@ -5,7 +5,6 @@
 //! other namespaces' tiers. Values of keys that are not ours may hold secrets and are never shown.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 
 use super::address;
 use crate::decision::policy::{Policy, TierId};
@@ -62,11 +61,12 @@ const MAX_TOLD: usize = 20;
 ///
 /// # Errors
 /// All that is wrong with it, in one message.
-pub fn resolve<S: BuildHasher>(
+#[expect(clippy::implicit_hasher, reason = "the map is prost's")]
+pub fn resolve(
     ctx: &TriggerContext<'_>,
     namespace: &str,
     name: &str,
-    metadata: &HashMap<String, String, S>,
+    metadata: &HashMap<String, String>,
 ) -> Result<Trigger, TriggerError> {
     let own = TierId::new(namespace, name);
     let mut keys = Keys::default();
