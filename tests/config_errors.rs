@@ -1,6 +1,10 @@
 //! A configuration is refused with all of its problems at once, each with its path, its line and what to write.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
 
 use keda_vllm_scaler::config::{self, Config, LoadError, Problems, schema};
 
@@ -18,7 +22,7 @@ fn tier_with(lines: &[&str]) -> String {
     ];
     let key = |line: &str| line.split(':').next().unwrap().to_owned();
     for line in own.iter().filter(|own| lines.iter().all(|line| key(line) != key(own))).chain(lines) {
-        text += &format!("  {line}\n");
+        text.extend(["  ", line, "\n"]);
     }
     text
 }
@@ -586,6 +590,30 @@ fn metadata_tiers_and_a_missing_store_are_warned_of() {
     assert_eq!(told, Vec::<String>::new());
 }
 
+#[test]
+fn a_floor_that_kedas_own_trigger_reads_otherwise_is_told_with_its_line() {
+    // The end is skipped when the clock goes forward: KEDA loses that night's window.
+    let night = "{timezone: Europe/Berlin, start: '0 22 * * *', end: '30 2 * * *', desiredReplicas: 3}";
+    let office = "{timezone: Europe/Berlin, start: '0 8 * * 1-5', end: '0 18 * * 1-5', desiredReplicas: 3}";
+    let config = load(&tier_with(&[&format!("floors: [{night}, {office}]")]));
+    let from = "2026-11-29T00:00:00Z".parse().unwrap();
+    let told = config::keda_differences(&config, from);
+    let differing: Vec<&config::FloorReference> = config
+        .floors
+        .iter()
+        .filter(|floor| !keda_vllm_scaler::schedule::keda_differences(&floor.window, from, 400).is_empty())
+        .collect();
+    assert_eq!(told.len(), differing.len(), "{told:?}");
+    for (told, floor) in told.iter().zip(differing) {
+        assert_eq!((&told.path, told.line), (&floor.path, floor.line));
+        assert!(
+            told.message.starts_with("KEDA's own cron trigger differs once in 400 days"),
+            "{}",
+            told.message
+        );
+    }
+}
+
 // ---- reload
 
 #[test]
@@ -613,4 +641,46 @@ fn a_reload_knows_which_tiers_stay_change_come_and_go() {
     assert_eq!(changes.restart_needed, Vec::<&str>::new());
     let moved = load(&format!("listen: {{grpc: '0.0.0.0:7000'}}\nstore: {{path: /d}}\n{}", tier_with(&[])));
     assert_eq!(moved.changes_from(&old).restart_needed, ["listen", "store"]);
+}
+
+// ---- any text
+
+/// Either good, or refused with reasons that name a place in the file.
+fn answers_sensibly(text: &str) {
+    if let Err(problems) = config::load(text) {
+        assert!(!problems.is_empty());
+        for problem in &problems {
+            assert!((1..=text.lines().count().max(1) + 1).contains(&problem.line), "{problem}\n{text}");
+            assert!(!problem.message.contains("defect"), "{problem}\n{text}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_damaged_file_is_good_or_refused_with_reasons(
+        from in 0..110_usize,
+        lines in 0..4_usize,
+        indent in 0..6_usize,
+        value in prop::sample::select(vec!["null", "[]", "{}", "7", "0", "-1", ".nan", "x", "''", "&a 1", "*a", "[", "5s", "!!str 1"]),
+    ) {
+        let example = std::fs::read_to_string(repository("deploy/examples/full.yaml")).unwrap();
+        let mut damaged: Vec<String> = example.lines().map(str::to_owned).collect();
+        let from = from.min(damaged.len() - 1);
+        if let Some((key, _)) = damaged[from].clone().split_once(':') {
+            damaged[from] = format!("{key}: {value}");
+        }
+        let until = (from + 1 + lines).min(damaged.len());
+        damaged.drain(from + 1..until);
+        answers_sensibly(&damaged.join("\n"));
+        damaged[from] = " ".repeat(indent) + damaged[from].trim_start();
+        answers_sensibly(&damaged.join("\n"));
+    }
+
+    #[test]
+    fn any_text_at_all_is_good_or_refused_with_reasons(text in "[a-z:{}\\[\\] \n\\-*&!#\"',0-9]{0,200}") {
+        answers_sensibly(&text);
+    }
 }

@@ -1,5 +1,7 @@
 //! The examples and the reference are true: they come from the same table as the reader, and say everything.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -26,11 +28,12 @@ fn written_paths(value: &serde_json::Value, path: &str, into: &mut Vec<String>) 
     match value {
         serde_json::Value::Object(entries) => {
             for (key, below) in entries {
-                let list = if below.as_array().is_some_and(|items| items.iter().all(|i| i.is_object())) {
-                    "[]"
-                } else {
-                    ""
-                };
+                let list =
+                    if below.as_array().is_some_and(|items| items.iter().all(serde_json::Value::is_object)) {
+                        "[]"
+                    } else {
+                        ""
+                    };
                 let path =
                     if path.is_empty() { format!("{key}{list}") } else { format!("{path}.{key}{list}") };
                 written_paths(below, &path, into);

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use keda_vllm_scaler::config::trigger::{Trigger, TriggerContext, TriggerError, resolve};
 use keda_vllm_scaler::decision::policy::{Policy, QueueAllowance, TierId};
 
@@ -153,8 +155,9 @@ fn no_end_of_keys_makes_a_bounded_answer() {
     let pairs: Vec<(&str, &str)> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let (_, warnings) = named(&pairs);
     assert_eq!((warnings.len(), warnings[20].as_str()), (21, "and 4980 more"));
-    let long = "u".repeat(100_000) + "\nurl";
-    assert!(refused(&[(&long, "x")]).message.len() < 300);
+    let long = "url\n".to_owned() + &"u".repeat(100_000);
+    let message = refused(&[(&long, "x")]).message;
+    assert!(message.len() < 300 && message.lines().count() == 1, "{message}");
 }
 
 // ---- declaring
@@ -212,12 +215,12 @@ fn bounds_targets_and_warm_pool_are_declared_with_units() {
         ("tolerance", "0"),
     ]));
     assert_eq!((policy.min, policy.max), (2, 40));
-    assert_eq!(policy.cold_start, Duration::from_secs(240));
+    assert_eq!(policy.cold_start, Duration::from_mins(4));
     assert!((policy.max_ramp.unwrap().factor - 2.0).abs() < 1e-12);
     assert!((policy.signals.kv_cache.target - 0.7).abs() < 1e-12);
     assert!((policy.signals.tokens.target - 0.75).abs() < 1e-12);
     assert_eq!(policy.acceptable_queue, QueueAllowance::Requests(50.0));
-    assert_eq!(policy.hold(), Duration::from_secs(600));
+    assert_eq!(policy.hold(), Duration::from_mins(10));
     assert!(policy.dead_band.tolerance.abs() < 1e-12);
 }
 
@@ -331,5 +334,32 @@ fn the_order_of_the_map_changes_nothing() {
     let first = refused(&with_floor(&[("maxReplicas", "4"), ("coldStart", "180"), ("hold", "x")]));
     for _ in 0..20 {
         assert_eq!(refused(&with_floor(&[("hold", "x"), ("maxReplicas", "4"), ("coldStart", "180")])), first);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_metadata_is_read_or_refused_in_one_line_with_a_key(
+        pairs in prop::collection::hash_map(
+            prop_oneof![
+                prop::sample::select(vec!["tier", "timezone", "start", "end", "desiredReplicas", "start2", "end3",
+                    "desiredReplicas2", "minReplicas", "maxReplicas", "coldStart", "hold", "maxRamp", "acceptableQueue",
+                    "kvTarget", "tolerance", "deadBand", "url"]).prop_map(str::to_owned),
+                ".{0,20}",
+            ],
+            prop_oneof![
+                prop::sample::select(vec!["", "0", "1", "7", "10000", "UTC", "0 8 * * *", "0 9 * * *", "5m", "2x in 2m",
+                    "0.5", "auto", "stay", "NaN", "night", "5 tokens"]).prop_map(str::to_owned),
+                ".{0,20}",
+            ],
+            0..12,
+        )
+    ) {
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        if let Err(error) = asked(true, "night", &pairs) {
+            prop_assert!(!error.key.is_empty() || pairs.iter().any(|(key, _)| key.is_empty()));
+            prop_assert!(error.message.contains(&error.key));
+            prop_assert_eq!(error.message.lines().count(), 1, "{}", error.message);
+        }
     }
 }

@@ -61,23 +61,23 @@ fn check(file: &Path) -> anyhow::Result<Report> {
 }
 
 fn as_text(file: &Path, report: &Report) -> String {
-    let mut out = String::new();
-    for (kind, findings) in [("error", &report.problems), ("warning", &report.warnings)] {
-        for Problem { path, line, message } in findings {
-            // The form that editors and CI systems turn into links.
+    // The form that editors and CI systems turn into links.
+    let line = |kind: &'static str| {
+        move |Problem { path, line, message }: &Problem| {
             let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-            out += &format!("{}:{line}: {kind}: {path}{message}\n", file.display());
+            format!("{}:{line}: {kind}: {path}{message}\n", file.display())
         }
-    }
-    out + &match report.problems.len() {
-        0 => format!(
-            "{} is good: {}, {}\n",
-            file.display(),
-            counted(report.tiers, "tier"),
-            counted(report.warnings.len(), "warning")
-        ),
+    };
+    let verdict = match report.problems.len() {
+        0 => {
+            let (tiers, warnings) =
+                (counted(report.tiers, "tier"), counted(report.warnings.len(), "warning"));
+            format!("{} is good: {tiers}, {warnings}\n", file.display())
+        }
         n => format!("{} is refused: {}\n", file.display(), counted(n, "problem")),
-    }
+    };
+    let errors = report.problems.iter().map(line("error"));
+    errors.chain(report.warnings.iter().map(line("warning"))).chain([verdict]).collect()
 }
 
 fn counted(n: usize, noun: &str) -> String {

@@ -16,9 +16,9 @@ pub(super) const MAX_REPLICAS: u32 = 10_000;
 /// Replicas in a fixed list.
 const MAX_FIXED: usize = 2_000;
 /// Nothing that is waited for here takes longer than a day.
-const DAY: Duration = Duration::from_secs(86_400);
-const HOUR: Duration = Duration::from_secs(3_600);
-const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_hours(24);
+const HOUR: Duration = Duration::from_hours(1);
+const MINUTE: Duration = Duration::from_mins(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 const fn span(least: Duration, most: Duration) -> Scalar {
@@ -67,7 +67,7 @@ pub(super) const GRPC: &[Key] = &[
     Key::with_default("reflection", FLAG, "false", "Offers gRPC reflection, for grpcurl."),
     Key::with_default(
         "drainDeadline",
-        span(SECOND, Duration::from_secs(600)),
+        span(SECOND, Duration::from_mins(10)),
         "20s",
         "How long a shutdown waits for calls and streams to end. Keep it below the pod's terminationGracePeriodSeconds.",
     ),
@@ -77,7 +77,7 @@ pub(super) const STORE: &[Key] = &[
     Key::required("path", Kind::Scalar(Scalar::File), "A folder that this process alone writes."),
     Key::with_default(
         "retention",
-        span(HOUR, Duration::from_secs(90 * 86_400)),
+        span(HOUR, Duration::from_hours(2160)),
         "14d",
         "How long a minute of demand history is kept.",
     ),
@@ -143,7 +143,7 @@ pub(super) const FIXED: &[Key] = &[Key::required(
 pub(super) const SCRAPE: &[Key] = &[
     Key::with_default(
         "interval",
-        span(SECOND, Duration::from_secs(300)),
+        span(SECOND, Duration::from_mins(5)),
         "5s",
         "Between two rounds; the fetches are spread over it.",
     ),

@@ -56,7 +56,7 @@ impl Problems {
 
     /// In the order of the file; what two tiers inherit from one place is told once.
     pub(super) fn into_sorted(mut self) -> Vec<Problem> {
-        self.0.sort_by(|a, b| a.line.cmp(&b.line));
+        self.0.sort_by_key(|a| a.line);
         let mut seen = std::collections::HashSet::new();
         self.0.retain(|problem| seen.insert((problem.path.clone(), problem.message.clone())));
         self.0

@@ -141,13 +141,10 @@ impl Profile {
 
 /// The table for the reference.
 pub(super) fn markdown() -> String {
-    let mut out = String::from(
-        "| replica | input tokens/s | output tokens/s | KV tokens |\n| --- | ---: | ---: | ---: |\n",
-    );
-    for row in PROFILES {
-        out += &format!("| {} | {} | {} | {} |\n", row.name(), row.input, row.output, row.kv_tokens);
-    }
-    out
+    let row =
+        |row: &Profile| format!("| {} | {} | {} | {} |\n", row.name(), row.input, row.output, row.kv_tokens);
+    let head = "| replica | input tokens/s | output tokens/s | KV tokens |\n| --- | ---: | ---: | ---: |\n";
+    std::iter::once(head.to_owned()).chain(PROFILES.iter().map(row)).collect()
 }
 
 #[cfg(test)]

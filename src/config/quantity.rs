@@ -110,7 +110,7 @@ pub(super) fn ramp(text: &str) -> Result<Ramp, String> {
     if factor > MAX_RAMP_FACTOR {
         return Err(format!("{text} grows too far: write a factor of {MAX_RAMP_FACTOR} or less"));
     }
-    let within = span(within.trim(), Duration::from_secs(1), Duration::from_secs(86_400))?;
+    let within = span(within.trim(), Duration::from_secs(1), Duration::from_hours(24))?;
     Ok(Ramp { factor, within })
 }
 

@@ -134,30 +134,29 @@ fn scalar(kind: &Scalar) -> Value {
 /// The reference of the file in Markdown: a table for every section, and the built-in capacities.
 #[must_use]
 pub fn markdown() -> String {
-    let mut out = String::new();
-    section(&mut out, "The file", "", file::ROOT);
-    out += "### Built-in capacities\n\nOf `capacity.gpu`, `modelSize` and `precision`. A model up to twice as large or half as large as a row's scales the row.\n\n";
-    out += &profiles::markdown();
-    out
+    let mut parts = sections("The file", "", file::ROOT);
+    parts.push(
+        "### Built-in capacities\n\nOf `capacity.gpu`, `modelSize` and `precision`. A model up to twice as large or half as large as a row's scales the row.\n\n"
+            .to_owned(),
+    );
+    parts.push(profiles::markdown());
+    parts.concat()
 }
 
-fn section(out: &mut String, title: &str, path: &str, keys: &[Key]) {
-    *out += &format!("### {title}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n");
-    for key in keys {
-        *out += &format!(
-            "| `{}` | {} | {} | {} |\n",
-            key.name,
-            value_words(key, path),
-            default_words(key),
-            key.doc
-        );
-    }
-    *out += "\n";
+/// The table of a section, then those below it.
+fn sections(title: &str, path: &str, keys: &[Key]) -> Vec<String> {
+    let mut parts =
+        vec![format!("### {title}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n")];
+    parts.extend(keys.iter().map(|key| {
+        format!("| `{}` | {} | {} | {} |\n", key.name, value_words(key, path), default_words(key), key.doc)
+    }));
+    parts.push("\n".to_owned());
     // `defaults` holds the keys of a tier, which are told once.
     for key in keys.iter().filter(|key| !key.children().is_empty() && !matches!(key.kind, Kind::Partial(_))) {
         let path = below(path, key);
-        section(out, &format!("`{path}`"), &path, key.children());
+        parts.extend(sections(&format!("`{path}`"), &path, key.children()));
     }
+    parts
 }
 
 fn below(path: &str, key: &Key) -> String {

@@ -196,7 +196,7 @@ fn allowance_text(text: &str) -> Result<QueueAllowance, String> {
     if let Some(read) = text.split_once(' ').and_then(|(number, unit)| allowance_of(number, unit)) {
         return read;
     }
-    quantity::span(text, Duration::ZERO, Duration::from_secs(3_600))
+    quantity::span(text, Duration::ZERO, Duration::from_hours(1))
         .map(|span| QueueAllowance::Seconds(span.as_secs_f64()))
         .map_err(|message| format!("{message}; or write {{requests: 50}} or {{tokens: 100000}}"))
 }

@@ -112,7 +112,8 @@ fn check_list(node: &Node, most: usize, place: &Place, problems: &mut Problems) 
         }
         Content::List(_) => {}
         other => {
-            problems.push(place, format!("{} where a list belongs: begin each entry with `- `", other.kind()))
+            problems
+                .push(place, format!("{} where a list belongs: begin each entry with `- `", other.kind()));
         }
     }
 }

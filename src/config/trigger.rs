@@ -41,7 +41,7 @@ pub enum Trigger {
     },
 }
 
-/// Why metadata is refused: INVALID_ARGUMENT for KEDA.
+/// Why metadata is refused: `INVALID_ARGUMENT` for KEDA.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TriggerError {
@@ -51,6 +51,9 @@ pub struct TriggerError {
     pub message: String,
 }
 
+/// A key and what is wrong with it.
+type Finding = (String, String);
+
 /// Problems or warnings that are told one by one; the rest is counted.
 const MAX_TOLD: usize = 20;
 
@@ -58,6 +61,7 @@ const MAX_TOLD: usize = 20;
 ///
 /// # Errors
 /// All that is wrong with it, in one message.
+#[expect(clippy::implicit_hasher, reason = "the map is prost's")]
 pub fn resolve(
     ctx: &TriggerContext<'_>,
     namespace: &str,
@@ -101,7 +105,7 @@ pub fn resolve(
 struct Keys<'m> {
     tier: Option<&'m str>,
     declaring: Vec<(&'m str, &'m str)>,
-    problems: Vec<(String, String)>,
+    problems: Vec<Finding>,
     warnings: Vec<String>,
 }
 
@@ -161,11 +165,11 @@ fn refuse_declaring(ctx: &TriggerContext<'_>, own: &TierId, tier: Option<&TierId
     None
 }
 
-fn fail_on(problems: Vec<(String, String)>) -> Result<(), TriggerError> {
+fn fail_on(problems: Vec<Finding>) -> Result<(), TriggerError> {
     if problems.is_empty() { Ok(()) } else { Err(error(problems)) }
 }
 
-fn error(problems: Vec<(String, String)>) -> TriggerError {
+fn error(problems: Vec<Finding>) -> TriggerError {
     let key = problems.first().map(|(key, _)| key.clone()).unwrap_or_default();
     let told = problems.into_iter().map(|(key, message)| format!("`{key}`: {message}")).collect();
     TriggerError { key, message: bounded(told).join("; ") }

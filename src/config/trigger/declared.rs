@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Finding;
 use crate::config::file;
 use crate::config::lint;
 use crate::config::problem::{Place, Problems};
@@ -78,10 +79,7 @@ pub(super) fn misnumbered_floor(key: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// Every problem with the key that it is about.
-pub(super) fn policy(
-    tier: TierId,
-    keys: &[(&str, &str)],
-) -> Result<(Policy, Vec<String>), Vec<(String, String)>> {
+pub(super) fn policy(tier: TierId, keys: &[(&str, &str)]) -> Result<(Policy, Vec<String>), Vec<Finding>> {
     let (tree, floor_numbers) = tree(keys);
     let place = Place { path: String::new(), line: 1 };
     let section = Section::new(Some(&tree), place, file::TIER).partial();
@@ -166,8 +164,8 @@ struct Words {
 }
 
 impl Words {
-    fn told(&self, problems: Problems) -> Vec<(String, String)> {
-        let mut told: Vec<(String, String)> = problems
+    fn told(&self, problems: Problems) -> Vec<Finding> {
+        let mut told: Vec<Finding> = problems
             .into_sorted()
             .into_iter()
             .map(|problem| (self.key(&problem.path), message(problem.message)))

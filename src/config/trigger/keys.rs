@@ -48,7 +48,7 @@ pub(super) enum Meaning {
     Tier,
     /// Declares a part of a tier.
     Declares,
-    /// INVALID_ARGUMENT.
+    /// `INVALID_ARGUMENT`.
     Refused(String),
     /// A warning.
     NoEffect(String),
