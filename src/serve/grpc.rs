@@ -32,7 +32,7 @@ const MAX_CONCURRENT_STREAMS: u32 = 65_536;
 
 /// Bytes of requests that one connection may have on their way: a few hundred each, for every stream that is allowed
 /// at once. h2 also takes half of it as its budget for small DATA frames that nobody has read yet, and closes the
-/// connection with ENHANCE_YOUR_CALM above that (h2 0.4.16 and later): with hyper's 1 MiB a burst of 3,500 small
+/// connection with `ENHANCE_YOUR_CALM` above that (h2 0.4.16 and later): with hyper's 1 MiB a burst of 3,500 small
 /// requests on a busy machine cost every stream of the connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
