@@ -93,10 +93,15 @@ pub struct ReplicaLoad {
     pub running: Option<f64>,
     /// Requests waiting, summed over engines.
     pub waiting: Option<f64>,
+    /// The part of `waiting` that no further replica would serve sooner (adapter budget, KV transfer, grammar), where
+    /// the page tells reasons.
+    pub waiting_deferred: Option<f64>,
     /// Share of KV blocks in use, mean over engines.
     pub kv_usage: Option<f64>,
     /// KV tokens that the replica holds in all its engines.
     pub kv_tokens: Option<f64>,
+    /// Engines of the replica: data parallel ranks. None counts as one.
+    pub engines: Option<f64>,
     /// Input tokens a second, cached ones included.
     pub input_tokens_per_second: Option<f64>,
     /// Input tokens a second that had to be computed.
