@@ -146,8 +146,8 @@ fn floor_now(policy: &Policy, memory: &Memory, now: DateTime<Utc>) -> Option<Flo
     FloorPlan::of(policy, now).floor().cloned()
 }
 
-/// The blend; where no signal is there because no replica serves, nothing is carried. Replicas that are starting were
-/// ordered for some reason: they count as full when it comes to giving back.
+/// The blend; where no signal is there because no replica serves, nothing is carried. Replicas that are starting, or
+/// can't, were ordered for some reason: they count as full when it comes to giving back.
 fn demand(
     policy: &Policy,
     observation: &Observation,
@@ -158,9 +158,9 @@ fn demand(
     if blended.is_some() || load.ready + load.unknown > 0 {
         return blended;
     }
-    let starting = observation.count(ReplicaState::Starting);
-    let because = if starting > 0 { "no replica serves yet" } else { "no replica serves, and nothing waits" };
-    Some(Demand { low: 0.0, high: f64::from(starting), because: because.to_owned() })
+    let ordered = observation.count(ReplicaState::Starting) + observation.count(ReplicaState::Blocked);
+    let because = if ordered > 0 { "no replica serves yet" } else { "no replica serves, and nothing waits" };
+    Some(Demand { low: 0.0, high: f64::from(ordered), because: because.to_owned() })
 }
 
 /// A tier in use is never at zero. What is known to be in use raises it to one; what may be in use keeps it there.

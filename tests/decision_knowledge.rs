@@ -138,6 +138,15 @@ fn replicas_that_start_are_not_given_up_before_one_serves() {
     tier.at("10:14:30").ready(3).kv(0.7).expect(3);
 }
 
+#[test]
+fn replicas_that_crash_all_at_once_are_no_idle_tier() {
+    let mut tier = tier();
+    tier.at("10:00").ready(3).kv(0.7).expect(3);
+    tier.at("10:05").ready(0).and(3, Blocked).expect(3).notes("capacity blocked: 3 replicas can't start");
+    tier.at("10:14").expect(3);
+    tier.at("10:15").expect_unknown("kvCache is missing for 10m");
+}
+
 // ---- zero
 
 fn to_zero() -> Timeline {

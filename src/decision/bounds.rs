@@ -76,10 +76,23 @@ impl Bounds {
         if wanted <= self.max {
             return Settled { answer: wanted, winner: reason, held, beyond_max: None };
         }
-        let because = format!("closed by max {}: would need {wanted} ({})", self.max, reason.because);
+        let needed = self.needed();
+        let because = if needed > self.max {
+            format!("closed by max {}: would need {needed} ({})", self.max, reason.because)
+        } else {
+            format!(
+                "closed by max {}: {needed} are needed, {wanted} would be held ({})",
+                self.max, reason.because
+            )
+        };
         self.list.push(Bound { kind: BoundKind::Max, replicas: self.max, because: because.clone() });
         let winner = Reason { kind: BoundKind::Max, because };
-        Settled { answer: self.max, winner, held, beyond_max: Some(wanted) }
+        Settled {
+            answer: self.max,
+            winner,
+            held,
+            beyond_max: Some(needed).filter(|needed| *needed > self.max),
+        }
     }
 
     /// For the explanation.

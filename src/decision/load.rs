@@ -116,7 +116,7 @@ impl Load {
         full_batch: f64,
     ) {
         let full = if replica.state == ReplicaState::Ready { 1.0 } else { 0.0 };
-        let (kv, running, waiting) = (sane(seen.kv_usage), sane(seen.running), sane(seen.waiting));
+        let (kv, running, waiting) = (sane(seen.kv_usage), sane(seen.running), backlog(seen));
         let (input, output) = tokens(seen);
         let work = input.zip(output).map(|(input, output)| work(input, output, rates));
         let refused = refused(seen);
@@ -133,6 +133,7 @@ impl Load {
         self.running.add(running, last.running.max(full_batch));
         self.waiting.add(waiting, last.waiting);
         self.maybe_in_use |= running.is_none();
+        self.in_use |= seen.waiting.is_some_and(|waiting| waiting > 0.0);
         self.input_tokens += input.unwrap_or(0.0);
         self.output_tokens += output.unwrap_or(0.0);
         self.refused.add(refused, last.refused);
@@ -173,6 +174,13 @@ impl Load {
 pub(super) fn tokens(seen: &ReplicaLoad) -> (Option<f64>, Option<f64>) {
     let input = seen.uncached_input_tokens_per_second.or(seen.input_tokens_per_second);
     (sane(input), sane(seen.output_tokens_per_second))
+}
+
+/// Requests that wait and that a further replica would serve. Those that wait for an adapter, a KV transfer or a grammar
+/// would wait there too.
+pub(super) fn backlog(seen: &ReplicaLoad) -> Option<f64> {
+    let waiting = sane(seen.waiting)?;
+    Some((waiting - sane(seen.waiting_deferred).unwrap_or(0.0)).max(0.0))
 }
 
 /// Refusals that count as demand; None where the engine tells none (vLLM before 0.32).

@@ -47,8 +47,8 @@ pub struct Memory {
     pub(super) signals: [SignalMemory; 5],
     /// Scrapes in a row with requests waiting.
     pub(super) waiting_scrapes: u32,
-    /// The oldest page of the scrape that was counted last.
-    pub(super) waiting_page: Option<DateTime<Utc>>,
+    /// When the last of them was counted.
+    pub(super) waiting_counted: Option<DateTime<Utc>>,
     /// Smoothed.
     #[serde(with = "exact")]
     pub(super) latency_ratio: Option<f64>,
@@ -136,7 +136,7 @@ impl Memory {
         }
         self.replicas.clear();
         self.waiting_scrapes = 0;
-        self.waiting_page = None;
+        self.waiting_counted = None;
         self.blind_since = None;
         self.seen_since_start = 0;
         self.clock.resume(now);

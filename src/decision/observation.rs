@@ -103,6 +103,8 @@ pub struct ReplicaLoad {
     pub kv_usage: Option<f64>,
     /// KV tokens that the replica holds in all its engines.
     pub kv_tokens: Option<f64>,
+    /// Engines of the replica: data parallel ranks. None counts as one.
+    pub engines: Option<f64>,
     /// Input tokens a second, cached ones included.
     pub input_tokens_per_second: Option<f64>,
     /// Input tokens a second that had to be computed.

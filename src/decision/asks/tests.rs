@@ -144,6 +144,14 @@ fn a_backlog_comes_on_top_of_the_arrivals() {
 }
 
 #[test]
+fn deferred_requests_would_wait_on_another_replica_too() {
+    let load = ReplicaLoad { waiting: Some(400.0), waiting_deferred: Some(300.0), ..busy() };
+    let mut seen = observation(vec![ready("a", load)]);
+    seen.load = lengths();
+    assert_asks(&ask(&policy(), &seen, SignalKind::Waiting), 0.9375 + 0.5, 0.9375 + 0.5);
+}
+
+#[test]
 fn without_token_rates_those_that_let_requests_wait_are_busy() {
     let load = ReplicaLoad { waiting: Some(400.0), ..ReplicaLoad::default() };
     let mut seen = observation(vec![ready("a", load)]);

@@ -8,7 +8,7 @@ use super::watched::{Watched, millis};
 use super::{Memory, ReplicaMemory, SignalMemory};
 use crate::decision::asks::latency;
 use crate::decision::floors::FloorPlan;
-use crate::decision::load::{refused, tokens};
+use crate::decision::load::{backlog, refused, tokens};
 use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState};
 use crate::decision::policy::Policy;
 use crate::decision::shape::{RequestShape, sane};
@@ -40,6 +40,7 @@ impl Memory {
         let sight = Sight::of(observation, self);
         match sight {
             Sight::Known => self.known_count = Some(replica_count(observation)),
+            Sight::Zero if observation.authoritative => self.known_count = Some(replica_count(observation)),
             Sight::Zero => self.known_count = Some(0),
             Sight::Blind(_) => {}
         }
@@ -63,22 +64,20 @@ impl Memory {
         }
     }
 
-    /// Counts scrapes, not calls: one more only when every page is newer than at the last count.
+    /// Counts scrapes, not calls: one more only when every page on which requests wait is newer than the last count.
     fn learn_waiting(&mut self, observation: &Observation, now: DateTime<Utc>) {
-        let loads = || observation.replicas.iter().filter(|replica| replica.load.is_some());
-        let waiting: f64 = loads().filter_map(|r| sane(r.load.as_ref()?.waiting)).sum();
-        let oldest = loads().map(|replica| page_at(replica, now)).min();
-        let is_new = match (oldest, self.waiting_page) {
-            (Some(oldest), Some(counted)) => oldest > counted + SAME_PAGE || oldest < counted - SAME_PAGE,
-            (oldest, None) => oldest.is_some(),
-            (None, _) => false,
+        let waits = |replica: &&ReplicaObservation| {
+            replica.load.as_ref().and_then(backlog).is_some_and(|waiting| waiting > 0.0)
         };
-        if is_new {
-            self.waiting_page = oldest;
-        }
-        if waiting <= 0.0 {
+        let oldest = observation.replicas.iter().filter(waits).map(|replica| page_at(replica, now)).min();
+        let Some(oldest) = oldest else {
             self.waiting_scrapes = 0;
-        } else if is_new {
+            self.waiting_counted = None;
+            return;
+        };
+        // A count that lies ahead was made before the clock was set back.
+        if self.waiting_counted.is_none_or(|counted| oldest > counted || counted > now) {
+            self.waiting_counted = Some(now);
             self.waiting_scrapes = self.waiting_scrapes.saturating_add(1);
         }
     }
@@ -123,7 +122,7 @@ impl Memory {
             kept.input_tokens = input.or(kept.input_tokens);
             kept.output_tokens = output.or(kept.output_tokens);
             kept.running = sane(load.running).or(kept.running);
-            kept.waiting = sane(load.waiting).or(kept.waiting);
+            kept.waiting = backlog(load).or(kept.waiting);
             kept.refused = refused(load).or(kept.refused);
             self.refusals_told |= kept.refused.is_some();
             if replica.state != ReplicaState::Ready {
@@ -164,12 +163,10 @@ fn page_at(replica: &ReplicaObservation, now: DateTime<Utc>) -> DateTime<Utc> {
     earlier(now, replica.page_age.unwrap_or(Duration::ZERO))
 }
 
-/// The source says that there is nobody who carries, or will carry, anything.
+/// The source says that there is nobody who carries, or will carry, anything. Blocked replicas may have carried it until
+/// they crashed.
 fn is_empty(observation: &Observation) -> bool {
     observation.authoritative
         && observation.replicas_unknown.is_none()
-        && observation
-            .replicas
-            .iter()
-            .all(|replica| matches!(replica.state, ReplicaState::Asleep | ReplicaState::Blocked))
+        && observation.replicas.iter().all(|replica| replica.state == ReplicaState::Asleep)
 }
