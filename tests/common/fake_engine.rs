@@ -127,7 +127,11 @@ impl FakeEngine {
 
     /// Waits until so many requests came in.
     pub async fn until_requests(&self, count: usize) {
-        self.heads.clone().wait_for(|heads| heads.len() >= count).await.unwrap();
+        let mut heads = self.heads.clone();
+        tokio::time::timeout(Duration::from_secs(20), heads.wait_for(|heads| heads.len() >= count))
+            .await
+            .expect("the requests never come")
+            .unwrap();
     }
 }
 
