@@ -14,8 +14,8 @@ use keda_vllm_scaler::decision::policy::{
     Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
 };
 use keda_vllm_scaler::decision::{
-    Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample, TierId, TierLoad,
-    decide,
+    CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample,
+    TierId, TierLoad, decide,
 };
 use keda_vllm_scaler::schedule::Window;
 
@@ -90,6 +90,8 @@ fn observation(round: u32) -> Observation {
                     output_tokens_per_second: Some(300.0 + 100.0 * x),
                     requests_per_second: Some(2.0),
                     rejected_per_second: Some(0.0),
+                    waiting_deferred: Some(0.0),
+                    engines: Some(1.0),
                     preemptions_per_second: Some(0.0),
                     steps: Some(StepSample {
                         steps: 400.0,
@@ -120,6 +122,7 @@ fn observation(round: u32) -> Observation {
             ..TierLoad::default()
         },
         activator: None,
+        totals: CountedTotals::default(),
     }
 }
 

@@ -199,12 +199,8 @@ impl ControlLoop {
     /// Decides the tiers whose rounds hang or that have none, and commits finished minutes.
     fn tick(&mut self) {
         let now = self.clock.now();
-        let overdue: Vec<TierId> = self
-            .tiers
-            .iter()
-            .filter(|(_, tier)| tier.is_overdue(now))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let overdue: Vec<TierId> =
+            self.tiers.iter().filter(|(_, tier)| tier.is_overdue(now)).map(|(id, _)| id.clone()).collect();
         for id in overdue {
             self.decide(&id, now);
         }

@@ -42,7 +42,8 @@ mod fixtures;
 pub use explanation::{Answer, Ask, Bound, BoundKind, Capacity, Decision, Known, Reason, SignalKind};
 pub use memory::Memory;
 pub use observation::{
-    ActivatorObservation, CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample, TierLoad,
+    ActivatorObservation, CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState,
+    StepSample, TierLoad,
 };
 pub use policy::{Policy, TierId};
 

@@ -74,8 +74,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     let supervisor = Supervisor::new();
     let tasks = supervisor.tasks();
     let stop = tasks.stop_token();
-    let (listen, drain, reflection) =
-        (config.listen, config.grpc.drain_deadline, config.grpc.reflection);
+    let (listen, drain, reflection) = (config.listen, config.grpc.drain_deadline, config.grpc.reflection);
 
     let page = TcpListener::bind(listen.http)
         .await
@@ -86,7 +85,9 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         .context("the store's thread doesn't start")?;
     let (published, updates, control) = control_loop::start(control_loop::Options {
         config,
-        config_file: config_file.as_ref().map_or_else(|| "(in memory)".to_owned(), |f| f.display().to_string()),
+        config_file: config_file
+            .as_ref()
+            .map_or_else(|| "(in memory)".to_owned(), |f| f.display().to_string()),
         clock,
         history: history.clone(),
         injected,
@@ -130,7 +131,11 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     tasks.spawn("grpc", async move {
         let ended = scaler.run(draining).await;
         after_drain.cancel();
-        anyhow::ensure!(ended? == Drained::Completely, "calls were still open after {}s", drain.as_secs_f64());
+        anyhow::ensure!(
+            ended? == Drained::Completely,
+            "calls were still open after {}s",
+            drain.as_secs_f64()
+        );
         Ok(())
     });
     tasks.spawn("health", async move {
@@ -150,17 +155,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         }
     });
     info!(grpc = %grpc_addr, http = %http_addr, health = %health_addr, "listening");
-    Ok(Running {
-        grpc_addr,
-        http_addr,
-        health_addr,
-        published,
-        updates,
-        hangups,
-        supervisor,
-        drain,
-        history,
-    })
+    Ok(Running { grpc_addr, http_addr, health_addr, published, updates, hangups, supervisor, drain, history })
 }
 
 impl Running {

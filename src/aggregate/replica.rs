@@ -8,7 +8,9 @@ use super::rates::{Continuity, Counter, Rates, Readings, continuity, finite, inc
 use super::supply::{PageState, state};
 use super::window::Shape;
 use super::{PageFailure, WindowSettings};
-use crate::decision::observation::{CountedTotals, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample};
+use crate::decision::observation::{
+    CountedTotals, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample,
+};
 use crate::engines::{EnginePage, EngineSample};
 use crate::supply::{Phase, Target};
 use crate::units::since;
@@ -205,6 +207,7 @@ fn load(page: &EnginePage, rates: Rates) -> ReplicaLoad {
         waiting: gauge(waiting),
         waiting_deferred: gauge(|engine| engine.waiting_deferred),
         kv_usage: gauge(|engine| engine.kv_usage).map(|sum| sum / engines),
+        engines: Some(engines),
         kv_tokens: page.kv_tokens_per_engine.and_then(finite).map(|tokens| tokens * engines),
         input_tokens_per_second: rates.of(Counter::Input),
         uncached_input_tokens_per_second: rates.of(Counter::Computed),
@@ -235,7 +238,9 @@ fn count(
 ) {
     let more = match follows {
         Continuity::Same | Continuity::SeriesLost => increase(before, page, absent_was_zero),
-        Continuity::Restarted => increase(&EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() }, page, true),
+        Continuity::Restarted => {
+            increase(&EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() }, page, true)
+        }
     };
     let input = more.of(Counter::Input).unwrap_or(0.0);
     totals.input_tokens += input;

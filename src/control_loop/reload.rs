@@ -10,8 +10,8 @@ use super::{ConfigUpdate, ControlLoop};
 use crate::config::{Config, SourceSettings, TierSettings};
 use crate::decision::TierId;
 use crate::scrape::rounds::{self, RoundsConfig};
-use crate::sources::dns::DnsSettings;
 use crate::sources;
+use crate::sources::dns::DnsSettings;
 use crate::supply::Discovered;
 
 /// How long the store may take to say what it knows of a tier; after that the tier begins anew.
@@ -111,7 +111,10 @@ impl ControlLoop {
         Remembered {
             memory,
             minutes: points.len() as u64,
-            recent: points.into_iter().filter(|point| point.minute >= from && point.minute <= minute).collect(),
+            recent: points
+                .into_iter()
+                .filter(|point| point.minute >= from && point.minute <= minute)
+                .collect(),
         }
     }
 

@@ -213,9 +213,13 @@ impl Tier {
                 because = decision.winner.because,
                 "required replicas changed"
             ),
-            Answer::Unknown { why } => warn!(tier, from, why, "required replicas unknown: KEDA gets an error and holds"),
+            Answer::Unknown { why } => {
+                warn!(tier, from, why, "required replicas unknown: KEDA gets an error and holds")
+            }
         }
-        if decision.winner.kind == BoundKind::Max && before.is_none_or(|before| before.winner.kind != BoundKind::Max) {
+        if decision.winner.kind == BoundKind::Max
+            && before.is_none_or(|before| before.winner.kind != BoundKind::Max)
+        {
             warn!(tier, max = self.policy.max, because = decision.winner.because, "the maximum binds");
         }
     }

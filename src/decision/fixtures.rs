@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 
-use super::observation::{Observation, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad};
+use super::observation::{
+    CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
+};
 use super::policy::{
     BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, Policy,
     QueueAllowance, ScaleDown, Signals, Step, TargetSignal, TierId, TokenRates, WaitingSignal,
@@ -76,5 +78,6 @@ pub(crate) fn observation(replicas: Vec<ReplicaObservation>) -> Observation {
         current: None,
         load: TierLoad::default(),
         activator: None,
+        totals: CountedTotals::default(),
     }
 }

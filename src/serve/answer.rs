@@ -153,7 +153,10 @@ pub(super) fn required(snapshot: &Snapshot, trigger: &Trigger, now: DateTime<Utc
 /// ScaledObject has the first.
 fn declared<'a>(snapshot: &'a Snapshot, policy: &Policy) -> Option<&'a TierStatus> {
     let under = |id: &TierId| {
-        snapshot.tiers.get(id).filter(|status| status.declared_by_metadata && status.policy.same_terms(policy))
+        snapshot
+            .tiers
+            .get(id)
+            .filter(|status| status.declared_by_metadata && status.policy.same_terms(policy))
     };
     under(&policy.tier).or_else(|| under(&second_name(policy))).map(AsRef::as_ref)
 }

@@ -14,8 +14,8 @@ use keda_vllm_scaler::decision::policy::{
     Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
 };
 use keda_vllm_scaler::decision::{
-    ActivatorObservation, Answer, Decision, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation,
-    ReplicaState, TierId, TierLoad, decide,
+    ActivatorObservation, Answer, CountedTotals, Decision, Memory, Observation, Policy, ReplicaLoad,
+    ReplicaObservation, ReplicaState, TierId, TierLoad, decide,
 };
 use keda_vllm_scaler::schedule::Window;
 
@@ -96,6 +96,7 @@ impl Timeline {
                 ..TierLoad::default()
             },
             activator: None,
+            totals: CountedTotals::default(),
         };
         Self { policy, memory, seen, now: instant("00:00"), last: None }
     }
