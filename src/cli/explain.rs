@@ -124,8 +124,8 @@ impl Server {
             [] if ids.is_empty() => bail!("no tier {tier}: the scaler has none yet"),
             [] => bail!("no tier {tier}: there is {}", ids.iter().map(full).collect::<Vec<_>>().join(", ")),
             ref several => {
-                let names: Vec<String> = several.iter().map(|id| full(id)).collect();
-                bail!("several tiers are named {tier}: say {}", names.join(" or "))
+                let choices: Vec<String> = several.iter().map(|id| full(id)).collect();
+                bail!("several tiers are named {tier}: say {}", choices.join(" or "))
             }
         }
     }

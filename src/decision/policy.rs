@@ -247,6 +247,7 @@ pub enum Hold {
     /// From the lead time and the drain.
     Auto,
     /// As configured.
+    #[serde(rename = "fixedSeconds")]
     Fixed(#[serde(with = "seconds")] Duration),
 }
 

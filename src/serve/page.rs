@@ -6,7 +6,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::words::{UNKNOWN, from_now, span};
+use super::words::{UNKNOWN, count, from_now, span};
 use crate::decision::{Answer, Decision, TierId};
 use crate::snapshot::{ConfigStatus, Snapshot, TierStatus};
 
@@ -116,7 +116,7 @@ fn shell(title: &str, id: Option<&TierId>, snapshot: &Snapshot, view: View, cont
                         @if view.refresh == Refresh::Running {
                             a href="?refresh=off" title={ "Loads anew every " (REFRESH_SECONDS) " s" } { "pause" }
                         } @else {
-                            a href="?" { "resume" }
+                            span { "paused" } a href="?" { "resume" }
                         }
                     }
                 }
@@ -160,7 +160,7 @@ fn footer(snapshot: &Snapshot, id: Option<&TierId>) -> Markup {
         footer {
             @if !config.warnings.is_empty() {
                 details {
-                    summary { (config.warnings.len()) " warnings about the configuration" }
+                    summary { (count(config.warnings.len() as u32, "warning", "warnings")) " about the configuration" }
                     ul { @for warning in &config.warnings { li { (warning) } } }
                 }
             }

@@ -91,7 +91,7 @@ pub fn span(span: Duration) -> String {
         0..60 => format!("{seconds}s"),
         60..3600 if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86_400 if seconds / 60 % 60 == 0 => format!("{}h", seconds / 3600),
+        3600..86_400 if (seconds / 60).is_multiple_of(60) => format!("{}h", seconds / 3600),
         3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
         _ => format!("{}d{}h", seconds / 86_400, seconds / 3600 % 24),
     }

@@ -84,14 +84,14 @@ fn policy(id: TierId) -> Policy {
         tier: id,
         min: 1,
         max: 40,
-        cold_start: Duration::from_secs(180),
+        cold_start: Duration::from_mins(3),
         control_delay: Duration::from_secs(50),
-        drain: Duration::from_secs(120),
+        drain: Duration::from_mins(2),
         acceptable_queue: QueueAllowance::Seconds(5.0),
         signals: Signals {
             kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
             tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_secs(60) },
+            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
             batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: Some(256.0) },
             latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
         },
@@ -105,7 +105,7 @@ fn policy(id: TierId) -> Policy {
         floors: Vec::new(),
         max_ramp: None,
         scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_secs(600),
+        hold_unknown: Duration::from_mins(10),
         dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
         floors_only: false,
     }
@@ -185,23 +185,7 @@ fn recent() -> Vec<HistoryPoint> {
         .collect()
 }
 
-/// A tier of a floor of 8, with 6 ready.
-pub(crate) fn busy() -> TierStatus {
-    let id = TierId::new("serving", "chat-h100");
-    let mut policy = policy(id.clone());
-    policy.max_ramp = Some(Ramp { factor: 2.0, within: Duration::from_secs(120) });
-    policy.floors = vec![
-        Floor {
-            name: "working day".to_owned(),
-            window: Window::parse("Europe/Berlin", "0 9 * * 1-5", "0 18 * * 1-5").expect("window"),
-            replicas: 8,
-        },
-        Floor {
-            name: "evening news".to_owned(),
-            window: Window::parse("Europe/Berlin", "45 19 * * *", "0 21 * * *").expect("window"),
-            replicas: 10,
-        },
-    ];
+fn busy_observation() -> Observation {
     let mut replicas: Vec<_> = (0..6)
         .map(|n| replica(n, ReplicaState::Ready, TimeDelta::minutes(i64::from(40 + 300 * n))))
         .collect();
@@ -211,7 +195,7 @@ pub(crate) fn busy() -> TierStatus {
         page_age: Some(Duration::from_secs(74)),
         ..replica(7, ReplicaState::Silent, TimeDelta::seconds(59))
     });
-    let observation = Observation {
+    Observation {
         replicas,
         replicas_unknown: None,
         authoritative: true,
@@ -232,7 +216,27 @@ pub(crate) fn busy() -> TierStatus {
             age: Some(Duration::from_secs(4)),
             error: None,
         }),
-    };
+    }
+}
+
+/// A tier of a floor of 8, with 6 ready.
+pub(crate) fn busy() -> TierStatus {
+    let id = TierId::new("serving", "chat-h100");
+    let mut policy = policy(id.clone());
+    policy.max_ramp = Some(Ramp { factor: 2.0, within: Duration::from_mins(2) });
+    policy.floors = vec![
+        Floor {
+            name: "working day".to_owned(),
+            window: Window::parse("Europe/Berlin", "0 9 * * 1-5", "0 18 * * 1-5").expect("window"),
+            replicas: 8,
+        },
+        Floor {
+            name: "evening news".to_owned(),
+            window: Window::parse("Europe/Berlin", "45 19 * * *", "0 21 * * *").expect("window"),
+            replicas: 10,
+        },
+    ];
+    let observation = busy_observation();
     let mut asks = vec![
         ask(
             SignalKind::KvCache,

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
 
 use super::style::{Side, Style, Table, Tone, bar, plain, push};
-use super::view::{Answer, Config, Decision, FloorAhead, Replica, Status, Store, Tier, Tiers};
-use crate::serve::words::{UNKNOWN, decimal, from_now, maybe, percent, quantity, span, words};
-use crate::units::since;
+use super::view::{Answer, Config, Decision, Status, Store, Tier, Tiers};
+use crate::serve::words::{UNKNOWN, decimal, maybe, quantity, span, words};
+
+mod supply;
+
+use supply::{floors, supply};
 
 /// How wide an ask's bar is.
 const BAR_CELLS: usize = 24;
@@ -17,7 +19,7 @@ const BAR_CELLS: usize = 24;
 pub(super) fn all(tiers: &Tiers, style: Style) -> String {
     let mut out = String::new();
     alarms(&mut out, &tiers.config, &tiers.store, style);
-    if tiers.tiers.is_empty() && tiers.waiting.is_empty() {
+    if tiers.decided.is_empty() && tiers.waiting.is_empty() {
         let file = plain(&tiers.config.file);
         push(
             &mut out,
@@ -35,22 +37,22 @@ pub(super) fn all(tiers: &Tiers, style: Style) -> String {
         ("binds", Side::Left),
         ("because", Side::Left),
     ]);
-    for status in &tiers.tiers {
+    for status in &tiers.decided {
         let decision = &status.decision;
         let ready = ready_count(status);
         let (required, binds, because, tone) = match &decision.answer {
             Answer::Unknown { why } => ("?".to_owned(), "unknown", why.as_str(), Some(Tone::Bad)),
             Answer::Required(n) => {
-                let tone = (ready < *n).then_some(Tone::Warning);
+                let tone = ready.is_some_and(|ready| ready < *n).then_some(Tone::Warning);
                 (n.to_string(), words(&decision.winner.kind), decision.winner.because.as_str(), tone)
             }
         };
         table.row(
             tone,
-            vec![
+            &[
                 full_name(decision),
                 required,
-                ready.to_string(),
+                maybe(ready.map(f64::from)),
                 maybe(decision.demand),
                 binds.to_owned(),
                 because.to_owned(),
@@ -62,7 +64,7 @@ pub(super) fn all(tiers: &Tiers, style: Style) -> String {
         let unknown = || UNKNOWN.to_owned();
         table.row(
             Some(Tone::Muted),
-            vec![name, unknown(), unknown(), unknown(), unknown(), "waits for its first round".to_owned()],
+            &[name, unknown(), unknown(), unknown(), unknown(), "waits for its first round".to_owned()],
         );
     }
     table.write(&mut out, style);
@@ -81,7 +83,7 @@ pub(super) fn one(tier: &Tier, style: Style) -> String {
     answer(&mut out, status, now, style);
     list(&mut out, "warnings", &status.warnings, Tone::Warning, style);
     list(&mut out, "notes", &status.decision.notes, Tone::Strong, style);
-    asks(&mut out, &status.decision, ready_count(status), style);
+    asks(&mut out, &status.decision, ready_count(status).map(f64::from), style);
     bounds(&mut out, &status.decision, style);
     floors(&mut out, status, now, style);
     supply(&mut out, status, now, style);
@@ -182,10 +184,10 @@ fn list(out: &mut String, title: &str, lines: &[String], tone: Tone, style: Styl
     }
 }
 
-fn asks(out: &mut String, decision: &Decision, ready: u32, style: Style) {
+fn asks(out: &mut String, decision: &Decision, ready: Option<f64>, style: Style) {
     heading(out, "asks (replicas)", style);
     let known = decision.asks.iter().filter_map(|ask| ask.replicas).chain(decision.ahead);
-    let scale = known.fold(f64::from(ready.max(1)), f64::max);
+    let scale = known.fold(ready.unwrap_or(0.0).max(1.0), f64::max);
     let mut lines: Vec<(String, Option<f64>, Tone, String)> = decision
         .asks
         .iter()
@@ -210,7 +212,7 @@ fn asks(out: &mut String, decision: &Decision, ready: u32, style: Style) {
             (words(&ask.signal).to_owned(), ask.replicas, tone, because)
         })
         .collect();
-    lines.push(("ready".to_owned(), Some(f64::from(ready)), Tone::Good, "for comparison".to_owned()));
+    lines.push(("ready".to_owned(), ready, Tone::Good, "for comparison".to_owned()));
     let width = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     for (name, replicas, tone, because) in lines {
         let drawn = style.paint(tone, &bar(replicas.map_or(0.0, |n| n / scale), BAR_CELLS));
@@ -245,7 +247,7 @@ fn bounds(out: &mut String, decision: &Decision, style: Style) {
         let tone = (binds || holds).then_some(Tone::Strong);
         table.row(
             tone,
-            vec![
+            &[
                 words(&bound.kind).to_owned(),
                 bound.replicas.to_string(),
                 mark.to_owned(),
@@ -254,100 +256,6 @@ fn bounds(out: &mut String, decision: &Decision, style: Style) {
         );
     }
     table.write(out, style);
-}
-
-fn floors(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
-    if status.floors_ahead.is_empty() {
-        return;
-    }
-    heading(out, "floors ahead", style);
-    let mut table = Table::new(&[
-        ("floor", Side::Left),
-        ("replicas", Side::Right),
-        ("opens", Side::Left),
-        ("answered from", Side::Left),
-        ("closes", Side::Left),
-        ("zone", Side::Left),
-    ]);
-    for floor in &status.floors_ahead {
-        table.row((floor.answered_from <= now).then_some(Tone::Strong), floor_cells(floor, status, now));
-    }
-    table.write(out, style);
-}
-
-fn floor_cells(floor: &FloorAhead, status: &Status, now: DateTime<Utc>) -> Vec<String> {
-    let zone: Option<Tz> = status
-        .policy
-        .floors
-        .iter()
-        .find(|f| f.name == floor.name)
-        .and_then(|f| f.window.timezone.parse().ok());
-    let when = |at: DateTime<Utc>| {
-        let shown = zone.map_or_else(
-            || at.format("%a %H:%M"),
-            |zone| at.with_timezone(&zone).naive_local().and_utc().format("%a %H:%M"),
-        );
-        format!("{shown} ({})", from_now(now, at))
-    };
-    vec![
-        floor.name.clone(),
-        floor.replicas.to_string(),
-        when(floor.opens_at),
-        when(floor.answered_from),
-        floor.closes_at.map_or_else(|| "never".to_owned(), when),
-        zone.map_or_else(|| "UTC".to_owned(), |zone| zone.name().to_owned()),
-    ]
-}
-
-fn supply(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
-    heading(out, "supply", style);
-    if let Some(why) = &status.observation.replicas_unknown {
-        push(
-            out,
-            format_args!(
-                "  {}\n",
-                style.paint(Tone::Warning, &format!("who the replicas are is unknown: {}", plain(why)))
-            ),
-        );
-    }
-    if status.observation.replicas.is_empty() {
-        push(out, format_args!("  none\n"));
-        return;
-    }
-    let mut table = Table::new(&[
-        ("replica", Side::Left),
-        ("state", Side::Left),
-        ("age", Side::Right),
-        ("running", Side::Right),
-        ("waiting", Side::Right),
-        ("KV", Side::Right),
-        ("page", Side::Right),
-        ("error", Side::Left),
-    ]);
-    for replica in &status.observation.replicas {
-        let tone = match replica.state.as_str() {
-            "ready" => None,
-            "starting" => Some(Tone::Good),
-            "silent" | "blocked" => Some(Tone::Bad),
-            _ => Some(Tone::Muted),
-        };
-        table.row(tone, replica_cells(replica, now));
-    }
-    table.write(out, style);
-}
-
-fn replica_cells(replica: &Replica, now: DateTime<Utc>) -> Vec<String> {
-    let load = replica.load.as_ref();
-    vec![
-        replica.name.clone(),
-        words(&replica.state).to_owned(),
-        replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at))),
-        maybe(load.and_then(|l| l.running)),
-        maybe(load.and_then(|l| l.waiting)),
-        load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent),
-        replica.page_age_seconds.map_or_else(|| "never".to_owned(), seconds),
-        replica.error.clone().unwrap_or_default(),
-    ]
 }
 
 fn policy(out: &mut String, status: &Status, style: Style) {
@@ -392,12 +300,18 @@ fn full_name(decision: &Decision) -> String {
     format!("{}/{}", decision.tier.namespace, decision.tier.name)
 }
 
-fn ready_count(status: &Status) -> u32 {
-    status.observation.replicas.iter().filter(|r| r.state == "ready").count() as u32
+/// None where nobody can say who the replicas are.
+fn ready_count(status: &Status) -> Option<u32> {
+    let observation = &status.observation;
+    let unknown = observation.replicas.is_empty() && observation.replicas_unknown.is_some();
+    (!unknown).then(|| observation.replicas.iter().filter(|r| r.state == "ready").count() as u32)
 }
 
 /// `6 ready, 2 starting`, in the order in which the states first come.
 fn sentence(status: &Status) -> String {
+    if ready_count(status).is_none() {
+        return "replicas unknown".to_owned();
+    }
     let mut counts: Vec<(&str, u32)> = vec![("ready", 0)];
     for replica in &status.observation.replicas {
         match counts.iter_mut().find(|(state, _)| *state == replica.state) {

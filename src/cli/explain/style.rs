@@ -70,7 +70,7 @@ impl Table {
     }
 
     /// Adds a row; a tone paints all of it.
-    pub(super) fn row(&mut self, tone: Option<Tone>, cells: Vec<String>) {
+    pub(super) fn row(&mut self, tone: Option<Tone>, cells: &[String]) {
         self.rows.push((cells.iter().map(|cell| plain(cell)).collect(), tone));
     }
 

@@ -20,13 +20,14 @@ pub(super) struct Tiers {
     #[serde(default)]
     pub(super) waiting: Vec<Id>,
     #[serde(default)]
-    pub(super) tiers: Vec<Status>,
+    #[serde(rename = "tiers")]
+    pub(super) decided: Vec<Status>,
 }
 
 impl Tiers {
     /// All tiers, with a decision or not.
     pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
-        self.tiers.iter().map(|status| &status.decision.tier).chain(&self.waiting)
+        self.decided.iter().map(|status| &status.decision.tier).chain(&self.waiting)
     }
 }
 

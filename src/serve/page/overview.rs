@@ -2,15 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::{answer_number, path_of, plot, replicas_or_unknown};
-use crate::decision::{Answer, ReplicaState};
+use super::{answer_number, path_of, plot, replicas_or_unknown, supply};
+use crate::decision::Answer;
 use crate::serve::words::{maybe, words};
 use crate::snapshot::{Snapshot, TierStatus};
 
 /// The table.
 pub(super) fn list(snapshot: &Snapshot) -> Markup {
     html! {
-        table.tiers {
+        table.tiers.stack {
             thead {
                 tr {
                     th scope="col" { "Tier" }
@@ -37,8 +37,8 @@ pub(super) fn list(snapshot: &Snapshot) -> Markup {
 fn row(snapshot: &Snapshot, status: &TierStatus) -> Markup {
     let decision = &status.decision;
     let id = &status.policy.tier;
-    let ready = status.observation.count(ReplicaState::Ready);
-    let short = decision.required().is_some_and(|required| ready < required);
+    let ready = supply::ready(&status.observation);
+    let short = decision.required().zip(ready).is_some_and(|(required, ready)| ready < required);
     let warnings = status.warnings.len();
     html! {
         tr {
@@ -57,13 +57,13 @@ fn row(snapshot: &Snapshot, status: &TierStatus) -> Markup {
                 }
             }
             td.num data-label="Ready" {
-                span.short[short] { (ready) }
-                @if let Some(current) = status.observation.current.filter(|current| *current != ready) {
+                span.short[short] { (replicas_or_unknown(ready)) }
+                @if let Some(current) = status.observation.current.filter(|current| Some(*current) != ready) {
                     span.muted.small { " of " (current) }
                 }
             }
             td.num data-label="Demand" { (maybe(decision.demand)) }
-            td.why data-label="What binds" {
+            td.why {
                 @match &decision.answer {
                     Answer::Unknown { why } => { span.chip.bad { "unknown" } " " (why) }
                     Answer::Required(_) => {

@@ -24,7 +24,7 @@ const HOVER_MINUTES: i64 = 10;
 /// Steps that look round on an axis, smallest first; beyond them powers of ten.
 const ROUND_STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 /// How many steps an axis has at most.
-const MOST_STEPS: f64 = 4.0;
+const MOST_STEPS: f64 = 5.0;
 
 struct Frame {
     /// The last minute.
@@ -92,6 +92,21 @@ impl Frame {
         path
     }
 
+    /// A value that moves all the time, drawn as a slope from minute to minute: steps of it look like noise.
+    fn slope(&self, points: &[HistoryPoint], value: fn(&HistoryPoint) -> f32) -> String {
+        let mut path = String::new();
+        for run in self.runs(points, value) {
+            for (index, (x, y)) in run.iter().enumerate() {
+                let command = if index == 0 { 'M' } else { 'L' };
+                append(&mut path, format_args!("{command}{x} {y}"));
+            }
+            if let Some((x, _)) = run.last() {
+                append(&mut path, format_args!("H{}", x + 1));
+            }
+        }
+        path
+    }
+
     fn area(&self, points: &[HistoryPoint], value: fn(&HistoryPoint) -> f32) -> String {
         let mut path = String::new();
         for run in self.runs(points, value) {
@@ -151,7 +166,7 @@ pub(super) fn plot(points: &[HistoryPoint], now: DateTime<Utc>) -> Markup {
                 text x="3" y=(TOP_PIXELS + PLOT_PIXELS * frame.y(value) as f64 / HEIGHT_UNITS - 3.0) { (decimal(value)) }
             }
             @for minute in hours(&frame) {
-                text x={ (percent_of_width(&frame, minute)) "%" } y=(TOP_PIXELS + PLOT_PIXELS + 15.0) text-anchor=(anchor(&frame, minute)) {
+                text x={ (percent_of_width(&frame, minute)) "%" } y=(TOP_PIXELS + PLOT_PIXELS + 15.0) text-anchor="middle" {
                     (clock_text(minute))
                 }
             }
@@ -185,7 +200,7 @@ fn series(frame: &Frame, points: &[HistoryPoint]) -> Markup {
     html! {
         path.ready-area d=(frame.area(points, |p| p.ready)) {}
         path.ready d=(frame.line(points, |p| p.ready)) {}
-        path.demand d=(frame.line(points, |p| p.demand)) {}
+        path.demand d=(frame.slope(points, |p| p.demand)) {}
         path.required d=(frame.line(points, |p| p.required)) {}
     }
 }
@@ -263,15 +278,6 @@ fn percent_of_width(frame: &Frame, minute: i64) -> String {
     format!("{:.2}", frame.x(minute) as f64 * 100.0 / MINUTES as f64)
 }
 
-/// Texts at the edges stay inside.
-fn anchor(frame: &Frame, minute: i64) -> &'static str {
-    match frame.x(minute) {
-        x if x < 20 => "start",
-        x if x > MINUTES - 20 => "end",
-        _ => "middle",
-    }
-}
-
 fn clock_text(minute: i64) -> String {
     DateTime::from_timestamp(minute * 60, 0).map_or_else(String::new, |at| at.format("%H:%M").to_string())
 }
@@ -307,6 +313,7 @@ mod tests {
         let frame = Frame::new(&points, at_minute(1010));
         assert_eq!(frame.line(&points, |p| p.ready), "M350 800H352M353 600H354M355 600H356");
         assert_eq!(frame.line(&points, |p| p.demand), "");
+        assert_eq!(frame.slope(&points, |p| p.ready), "M350 800L351 800H352M353 600H354M355 600H356");
         assert_eq!(frame.area(&points[..2], |p| p.ready), "M350 800H352V1000H350Z");
     }
 
@@ -321,7 +328,7 @@ mod tests {
     #[test]
     fn the_axis_has_round_steps() {
         for (largest, step, top) in
-            [(0.0, 1.0, 2.0), (4.0, 2.0, 6.0), (9.0, 5.0, 10.0), (38.0, 10.0, 40.0), (700.0, 200.0, 800.0)]
+            [(0.0, 1.0, 2.0), (4.0, 1.0, 5.0), (9.0, 2.0, 10.0), (38.0, 10.0, 40.0), (700.0, 200.0, 800.0)]
         {
             let frame =
                 Frame::new(&[HistoryPoint { required: 0.0, ..point(1000, largest) }], at_minute(1010));

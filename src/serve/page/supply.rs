@@ -10,6 +10,9 @@ use crate::units::since;
 /// More squares than this say less than the sentence beside them.
 const MOST_SQUARES: usize = 100;
 
+/// More rows than this are told in the JSON only; troubled replicas come first.
+const MOST_ROWS: usize = 200;
+
 /// In the order of the page: what serves, what will, what doesn't.
 const STATES: [(ReplicaState, &str); 6] = [
     (ReplicaState::Ready, "ready"),
@@ -25,8 +28,17 @@ pub(super) fn state_name(state: ReplicaState) -> &'static str {
     STATES.iter().find(|(other, _)| *other == state).map_or("unknown", |(_, name)| name)
 }
 
+/// How many replicas are ready; None where nobody can say who the replicas are.
+pub(super) fn ready(observation: &Observation) -> Option<u32> {
+    let unknown = observation.replicas.is_empty() && observation.replicas_unknown.is_some();
+    (!unknown).then(|| observation.count(ReplicaState::Ready))
+}
+
 /// `6 ready · 2 starting`, states without a replica left out.
 pub(super) fn sentence(observation: &Observation) -> String {
+    if ready(observation).is_none() {
+        return "replicas unknown".to_owned();
+    }
     let parts: Vec<String> = STATES
         .iter()
         .map(|(state, name)| (observation.count(*state), *name))
@@ -43,6 +55,9 @@ pub(super) fn squares(observation: &Observation, required: Option<u32>) -> Marku
         .flat_map(|(state, name)| std::iter::repeat_n(*name, observation.count(*state) as usize))
         .collect();
     let coming = observation.count(ReplicaState::Ready) + observation.count(ReplicaState::Starting);
+    if ready(observation).is_none() {
+        return html! {};
+    }
     let missing = required.unwrap_or(0).saturating_sub(coming) as usize;
     states.extend(std::iter::repeat_n("missing", missing));
     if states.is_empty() || states.len() > MOST_SQUARES {
@@ -55,8 +70,10 @@ pub(super) fn squares(observation: &Observation, required: Option<u32>) -> Marku
     }
 }
 
-/// The table of replicas.
+/// The table of replicas, those that need a look first.
 pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
+    let mut replicas: Vec<&ReplicaObservation> = observation.replicas.iter().collect();
+    replicas.sort_by_key(|replica| urgency(replica.state));
     html! {
         section {
             h2 { "Replicas" }
@@ -64,10 +81,10 @@ pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
                 p.warning { "Who the replicas are is unknown: " (why) @if !observation.replicas.is_empty() { ". Below are the ones last seen." } }
             }
             @if observation.replicas.is_empty() {
-                p.muted { "None." }
+                @if observation.replicas_unknown.is_none() { p.muted { "None." } }
             } @else {
                 div.wide {
-                    table.replicas {
+                    table.replicas.stack {
                         thead {
                             tr {
                                 th scope="col" { "Replica" }
@@ -78,14 +95,26 @@ pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
                                 th.num scope="col" { "KV" }
                                 th.num scope="col" title="uncached input tokens a second" { "In/s" }
                                 th.num scope="col" title="output tokens a second" { "Out/s" }
-                                th.num scope="col" { "Page" }
+                                th.num scope="col" title="age of the newest metrics page" { "Page age" }
                             }
                         }
-                        tbody { @for replica in &observation.replicas { (row(replica, now)) } }
+                        tbody { @for replica in replicas.iter().take(MOST_ROWS) { (row(replica, now)) } }
                     }
+                }
+                @if replicas.len() > MOST_ROWS {
+                    p.muted { "And " (replicas.len() - MOST_ROWS) " more: the JSON has them all." }
                 }
             }
         }
+    }
+}
+
+fn urgency(state: ReplicaState) -> u8 {
+    match state {
+        ReplicaState::Blocked | ReplicaState::Silent => 0,
+        ReplicaState::Starting => 1,
+        ReplicaState::Terminating | ReplicaState::Asleep => 2,
+        ReplicaState::Ready => 3,
     }
 }
 
@@ -93,21 +122,21 @@ fn row(replica: &ReplicaObservation, now: DateTime<Utc>) -> Markup {
     let load = replica.load.as_ref();
     let age = replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at)));
     let rate = |rate: Option<f64>| rate.map_or_else(|| UNKNOWN.to_owned(), quantity);
-    let page_age = replica.page_age.map_or_else(|| "never".to_owned(), |age| format!("{} ago", span(age)));
+    let page_age = replica.page_age.map_or_else(|| "never".to_owned(), span);
     html! {
         tr {
             th scope="row" {
                 (replica.name)
                 @if let Some(error) = &replica.error { span.error { (error) } }
             }
-            td { span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state)) }
-            td.num title=[replica.since.map(|at| from_now(now, at))] { (age) }
-            td.num { (maybe(load.and_then(|l| l.running))) }
-            td.num { (maybe(load.and_then(|l| l.waiting))) }
-            td.num { (load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent)) }
-            td.num { (rate(load.and_then(|l| l.uncached_input_tokens_per_second.or(l.input_tokens_per_second)))) }
-            td.num { (rate(load.and_then(|l| l.output_tokens_per_second))) }
-            td.num { (page_age) }
+            td.state { span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state)) }
+            td.num data-label="Age" title=[replica.since.map(|at| from_now(now, at))] { (age) }
+            td.num data-label="Running" { (maybe(load.and_then(|l| l.running))) }
+            td.num data-label="Waiting" { (maybe(load.and_then(|l| l.waiting))) }
+            td.num data-label="KV" { (load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent)) }
+            td.num data-label="In/s" { (rate(load.and_then(|l| l.uncached_input_tokens_per_second.or(l.input_tokens_per_second)))) }
+            td.num data-label="Out/s" { (rate(load.and_then(|l| l.output_tokens_per_second))) }
+            td.num data-label="Page age" { (page_age) }
         }
     }
 }

@@ -4,13 +4,13 @@ use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
 use super::{answer_number, asks, plot, supply};
-use crate::decision::{Answer, Decision, Observation, ReplicaState};
+use crate::decision::{Answer, Decision, Observation};
 use crate::serve::words::{from_now, latency, maybe, percent, quantity, span, words};
 use crate::snapshot::{FloorAhead, Snapshot, TierStatus};
 
 /// The content of the page.
 pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
-    let ready = status.observation.count(ReplicaState::Ready);
+    let ready = supply::ready(&status.observation);
     html! {
         (answer(status, ready))
         (attention(status))
@@ -27,9 +27,9 @@ pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
     }
 }
 
-fn answer(status: &TierStatus, ready: u32) -> Markup {
+fn answer(status: &TierStatus, ready: Option<u32>) -> Markup {
     let decision = &status.decision;
-    let short = decision.required().map_or(0, |required| required.saturating_sub(ready));
+    let short = decision.required().zip(ready).map_or(0, |(required, ready)| required.saturating_sub(ready));
     html! {
         section.answer.unknown[decision.required().is_none()] {
             p.number { strong { (answer_number(decision)) } span { @if decision.required() == Some(1) { "replica required" } @else { "replicas required" } } }
@@ -48,12 +48,12 @@ fn answer(status: &TierStatus, ready: u32) -> Markup {
                 }
                 (supply::squares(&status.observation, decision.required()))
                 p.supply {
-                    (supply::sentence(&status.observation))
-                    @if short > 0 { " " span.badge.warn { (short) " short" } }
-                    span.muted { " · demand " (maybe(decision.demand)) }
-                    @if let Some(current) = status.observation.current { span.muted { " · scale target at " (current) } }
+                    span { (supply::sentence(&status.observation)) }
+                    @if short > 0 { span.badge.warn { (short) " short" } }
+                    span.muted { "demand " (maybe(decision.demand)) }
+                    @if let Some(current) = status.observation.current { span.muted { "scale target at " (current) } }
                     @if decision.known.known < decision.known.expected {
-                        span.muted { " · load known of " (decision.known.known) " of " (decision.known.expected) }
+                        span.muted { "load known of " (decision.known.known) " of " (decision.known.expected) }
                     }
                 }
             }
@@ -92,7 +92,7 @@ fn floors(status: &TierStatus, now: DateTime<Utc>) -> Markup {
                     @if status.policy.floors.is_empty() { "None configured." } @else { "None open, none opening within a day." }
                 }
             } @else {
-                table {
+                table.floors.stack {
                     thead {
                         tr {
                             th scope="col" { "Floor" }
@@ -125,10 +125,10 @@ fn floor_row(floor: &FloorAhead, status: &TierStatus, now: DateTime<Utc>) -> Mar
                 @else if floor.answered_from <= now { " " span.chip { "answered" } }
                 @if let Some(window) = window { span.muted.small { (window.timezone) } }
             }
-            td.num { (floor.replicas) }
-            td { (when(floor.opens_at)) }
-            td { (when(floor.answered_from)) }
-            td { @match floor.closes_at { Some(at) => (when(at)), None => "never" } }
+            td.num data-label="Replicas" { (floor.replicas) }
+            td data-label="Opens" { (when(floor.opens_at)) }
+            td data-label="Answered from" { (when(floor.answered_from)) }
+            td data-label="Closes" { @match floor.closes_at { Some(at) => (when(at)), None => "never" } }
         }
     }
 }

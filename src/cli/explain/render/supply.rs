@@ -1,0 +1,106 @@
+//! What comes and what is there: floors ahead and replicas, as tables.
+
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+
+use super::super::style::{Side, Style, Table, Tone, plain, push};
+use super::super::view::{FloorAhead, Replica, Status};
+use super::{heading, seconds};
+use crate::serve::words::{UNKNOWN, from_now, maybe, percent, span, words};
+use crate::units::since;
+
+pub(super) fn floors(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
+    if status.floors_ahead.is_empty() {
+        return;
+    }
+    heading(out, "floors ahead", style);
+    let mut table = Table::new(&[
+        ("floor", Side::Left),
+        ("replicas", Side::Right),
+        ("opens", Side::Left),
+        ("answered from", Side::Left),
+        ("closes", Side::Left),
+        ("zone", Side::Left),
+    ]);
+    for floor in &status.floors_ahead {
+        table.row((floor.answered_from <= now).then_some(Tone::Strong), &floor_cells(floor, status, now));
+    }
+    table.write(out, style);
+}
+
+fn floor_cells(floor: &FloorAhead, status: &Status, now: DateTime<Utc>) -> Vec<String> {
+    let zone: Option<Tz> = status
+        .policy
+        .floors
+        .iter()
+        .find(|f| f.name == floor.name)
+        .and_then(|f| f.window.timezone.parse().ok());
+    let when = |at: DateTime<Utc>| {
+        let shown = zone.map_or_else(
+            || at.format("%a %H:%M"),
+            |zone| at.with_timezone(&zone).naive_local().and_utc().format("%a %H:%M"),
+        );
+        format!("{shown} ({})", from_now(now, at))
+    };
+    vec![
+        floor.name.clone(),
+        floor.replicas.to_string(),
+        when(floor.opens_at),
+        when(floor.answered_from),
+        floor.closes_at.map_or_else(|| "never".to_owned(), when),
+        zone.map_or_else(|| "UTC".to_owned(), |zone| zone.name().to_owned()),
+    ]
+}
+
+pub(super) fn supply(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
+    heading(out, "supply", style);
+    if let Some(why) = &status.observation.replicas_unknown {
+        push(
+            out,
+            format_args!(
+                "  {}\n",
+                style.paint(Tone::Warning, &format!("who the replicas are is unknown: {}", plain(why)))
+            ),
+        );
+    }
+    if status.observation.replicas.is_empty() {
+        if status.observation.replicas_unknown.is_none() {
+            push(out, format_args!("  none\n"));
+        }
+        return;
+    }
+    let mut table = Table::new(&[
+        ("replica", Side::Left),
+        ("state", Side::Left),
+        ("age", Side::Right),
+        ("running", Side::Right),
+        ("waiting", Side::Right),
+        ("KV", Side::Right),
+        ("page", Side::Right),
+        ("error", Side::Left),
+    ]);
+    for replica in &status.observation.replicas {
+        let tone = match replica.state.as_str() {
+            "ready" => None,
+            "starting" => Some(Tone::Good),
+            "silent" | "blocked" => Some(Tone::Bad),
+            _ => Some(Tone::Muted),
+        };
+        table.row(tone, &replica_cells(replica, now));
+    }
+    table.write(out, style);
+}
+
+fn replica_cells(replica: &Replica, now: DateTime<Utc>) -> Vec<String> {
+    let load = replica.load.as_ref();
+    vec![
+        replica.name.clone(),
+        words(&replica.state).to_owned(),
+        replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at))),
+        maybe(load.and_then(|l| l.running)),
+        maybe(load.and_then(|l| l.waiting)),
+        load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent),
+        replica.page_age_seconds.map_or_else(|| "never".to_owned(), seconds),
+        replica.error.clone().unwrap_or_default(),
+    ]
+}
