@@ -1,6 +1,24 @@
 //! Demand history and what was learned, in one embedded store that survives restarts.
+//!
+//! - [`MinuteAccumulator`] makes a [`HistoryPoint`] a minute of what is observed and decided. Pure.
+//! - [`Store`] keeps the points and a snapshot of what was learned: one durable commit a minute for all tiers.
+//! - [`HistoryHandle`] is the store on its own thread: nobody waits for a disk.
+//!
+//! A store that can't be used costs memory, never correctness: it goes on in memory, says so in its alarm, and takes the
+//! disk up again when that works. Unknown is not-a-number, on disk as in memory.
 
 use serde::{Deserialize, Serialize};
+
+mod block;
+mod disk;
+mod folder;
+mod minute;
+mod store;
+mod writer;
+
+pub use minute::MinuteAccumulator;
+pub use store::{DEFAULT_RETENTION, MAX_TIERS, Store};
+pub use writer::HistoryHandle;
 
 /// One minute of one tier, in raw units. Not-a-number stands for unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
