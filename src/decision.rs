@@ -248,7 +248,7 @@ fn answered(
             let because = format!(
                 "{answer} is within the HPA's {percent:.0} % tolerance of {current}: {moves} is the smallest that moves \
                  it ({})",
-                winner.because
+                held.as_ref().unwrap_or(&winner).because
             );
             bounds.need(BoundKind::DeadBand, moves, because.clone());
             return (Answer::Required(moves), Reason { kind: BoundKind::DeadBand, because }, held);

@@ -155,7 +155,7 @@ proptest! {
             }
             let numbers = decision.asks.iter().map(|ask| ask.replicas).chain([decision.demand, decision.ahead]);
             prop_assert!(numbers.flatten().all(|n| n.is_finite() && n >= 0.0));
-            let words = decision.asks.iter().map(|ask| &ask.because).chain([&decision.winner.because]);
+            let words = decision.asks.iter().map(|ask| &ask.because).chain([&decision.winner.because, &decision.binding().because]);
             for words in words {
                 prop_assert!(!words.is_empty() && !words.contains("NaN") && !words.contains("inf "), "{words}");
             }

@@ -123,7 +123,7 @@ fn a_maximum_that_is_lowered_counts_at_once_and_what_was_held_is_not_called_a_ne
     let mut tier = tier();
     tier.at("10:00").ready(20).kv(0.8).expect(20);
     tier.at("10:01").policy.max = 8;
-    tier.kv(0.2).expect(8).because("max: closed by max 8: 5 are needed, 20 would be held");
+    tier.kv(0.2).expect(8).because("hold: 20 were needed within the hold");
 }
 
 // ---- floors

@@ -5,13 +5,12 @@
 
 use super::explanation::{Bound, BoundKind, Reason};
 
-/// Kinds in the order in which equal numbers are named: first what is needed, then what holds.
-const ORDER: [BoundKind; 11] = [
-    BoundKind::Floor,
-    BoundKind::Demand,
-    BoundKind::WarmPool,
-    BoundKind::Min,
-    BoundKind::InUse,
+/// Needs in the order in which equal numbers are named.
+const NEEDS: [BoundKind; 5] =
+    [BoundKind::Floor, BoundKind::Demand, BoundKind::WarmPool, BoundKind::Min, BoundKind::InUse];
+
+/// What holds, likewise.
+const HOLDS: [BoundKind; 6] = [
     BoundKind::UnknownLoad,
     BoundKind::NMinusOne,
     BoundKind::Hold,
@@ -68,31 +67,24 @@ impl Bounds {
 
     /// The answer.
     pub(super) fn settle(&mut self) -> Settled {
-        let (wanted, reason) = self.strongest().map_or_else(
-            || (0, Reason { kind: BoundKind::Demand, because: "nothing is needed".to_owned() }),
-            |bound| (bound.replicas, Reason { kind: bound.kind, because: bound.because.clone() }),
+        let reason = |bound: &Bound| Reason { kind: bound.kind, because: bound.because.clone() };
+        let need = self.strongest(&NEEDS).filter(|need| need.replicas > 0);
+        let needed = need.map_or(0, |need| need.replicas);
+        let mut winner = need.map_or_else(
+            || Reason { kind: BoundKind::Demand, because: "nothing is needed".to_owned() },
+            reason,
         );
-        let held = (reason.kind.holds() && wanted.min(self.max) > self.needed()).then(|| reason.clone());
-        if wanted <= self.max {
-            return Settled { answer: wanted, winner: reason, held, beyond_max: None };
+        let hold = self.strongest(&HOLDS).filter(|hold| hold.replicas > needed);
+        let wanted = hold.map_or(needed, |hold| hold.replicas);
+        let held = hold.filter(|_| needed < self.max).map(reason);
+        let beyond_max = (needed > self.max).then_some(needed);
+        let mut because = format!("max {}", self.max);
+        if beyond_max.is_some() {
+            because = format!("closed by max {}: would need {needed} ({})", self.max, winner.because);
+            winner = Reason { kind: BoundKind::Max, because: because.clone() };
         }
-        let needed = self.needed();
-        let because = if needed > self.max {
-            format!("closed by max {}: would need {needed} ({})", self.max, reason.because)
-        } else {
-            format!(
-                "closed by max {}: {needed} are needed, {wanted} would be held ({})",
-                self.max, reason.because
-            )
-        };
-        self.list.push(Bound { kind: BoundKind::Max, replicas: self.max, because: because.clone() });
-        let winner = Reason { kind: BoundKind::Max, because };
-        Settled {
-            answer: self.max,
-            winner,
-            held,
-            beyond_max: Some(needed).filter(|needed| *needed > self.max),
-        }
+        self.list.push(Bound { kind: BoundKind::Max, replicas: self.max, because });
+        Settled { answer: wanted.min(self.max), winner, held, beyond_max }
     }
 
     /// For the explanation.
@@ -100,8 +92,13 @@ impl Bounds {
         self.list
     }
 
-    fn strongest(&self) -> Option<&Bound> {
-        let place = |kind| ORDER.iter().position(|k| *k == kind).unwrap_or(ORDER.len());
-        self.list.iter().max_by_key(|bound| (bound.replicas, std::cmp::Reverse(place(bound.kind))))
+    /// The largest bound of these kinds; of equal ones the kind that is named first.
+    fn strongest(&self, kinds: &[BoundKind]) -> Option<&Bound> {
+        let place = |kind| kinds.iter().position(|k| *k == kind);
+        self.list
+            .iter()
+            .filter_map(|bound| Some((bound, place(bound.kind)?)))
+            .max_by_key(|(bound, place)| (bound.replicas, std::cmp::Reverse(*place)))
+            .map(|(bound, _)| bound)
     }
 }

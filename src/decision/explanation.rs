@@ -26,7 +26,7 @@ pub struct Decision {
     pub ahead: Option<f64>,
     /// Every bound that took part, with what it would have made of the number.
     pub bounds: Vec<Bound>,
-    /// What set the answer, be it a need or something that held it.
+    /// The largest need, or what closed or lifted it; what is missing where there is no answer.
     pub winner: Reason,
     /// What kept the answer above what is needed, where something did.
     pub held: Option<Reason>,
@@ -49,6 +49,12 @@ impl Decision {
             Answer::Required(n) => Some(n),
             Answer::Unknown { .. } => None,
         }
+    }
+
+    /// What set the answer: what holds it above what is needed, else the largest need.
+    #[must_use]
+    pub fn binding(&self) -> &Reason {
+        self.held.as_ref().unwrap_or(&self.winner)
     }
 
     /// The answer before the HPA's dead band made more of it; None when there is no answer.

@@ -148,8 +148,8 @@ impl Timeline {
     /// What set the last answer.
     #[track_caller]
     pub(crate) fn because(&mut self, words: &str) -> &mut Self {
-        let winner = &self.last.as_ref().unwrap().winner;
-        let told = format!("{}: {}", winner.kind.name(), winner.because);
+        let reason = self.last.as_ref().unwrap().binding();
+        let told = format!("{}: {}", reason.kind.name(), reason.because);
         assert!(told.contains(words), "at {}: {told}", self.now);
         self
     }
