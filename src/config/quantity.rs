@@ -102,7 +102,7 @@ pub(super) fn format_size(bytes: usize) -> String {
 pub(super) fn ramp(text: &str) -> Result<Ramp, String> {
     let malformed =
         || format!("{} is no ramp: write how many times in how long, such as 2x in 120s", quoted(text));
-    let (factor, within) = text.split_once(" in ").ok_or_else(malformed)?;
+    let (factor, within) = text.split_once("in").ok_or_else(malformed)?;
     let factor = factor.trim().strip_suffix('x').and_then(decimal).ok_or_else(malformed)?;
     if factor <= 1.0 {
         return Err(format!("{text} does not grow: the factor must be above 1, such as 2x in 120s"));
@@ -221,6 +221,7 @@ mod tests {
     #[test]
     fn a_ramp_grows() {
         assert_eq!(ramp("2x in 120s"), Ok(Ramp { factor: 2.0, within: Duration::from_secs(120) }));
+        assert_eq!(ramp("2xin120s"), ramp("2x in 120s"));
         assert_eq!(ramp("1.5x in 5m").unwrap().factor, 1.5);
         for (text, part) in [
             ("1x in 120s", "must be above 1"),
