@@ -102,7 +102,7 @@ pub(super) fn format_size(bytes: usize) -> String {
 pub(super) fn ramp(text: &str) -> Result<Ramp, String> {
     let malformed =
         || format!("{} is no ramp: write how many times in how long, such as 2x in 120s", quoted(text));
-    let (factor, within) = text.split_once(" in ").ok_or_else(malformed)?;
+    let (factor, within) = text.split_once("in").ok_or_else(malformed)?;
     let factor = factor.trim().strip_suffix('x').and_then(decimal).ok_or_else(malformed)?;
     if factor <= 1.0 {
         return Err(format!("{text} does not grow: the factor must be above 1, such as 2x in 120s"));
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    const YEAR: Duration = Duration::from_secs(366 * 86_400);
+    const YEAR: Duration = Duration::from_hours(366 * 24);
 
     fn any_span(text: &str) -> Result<Duration, String> {
         span(text, Duration::ZERO, YEAR)
@@ -173,8 +173,8 @@ mod tests {
             Err("`180` has no unit: write 180s for seconds or 180m for minutes".to_owned())
         );
         assert!(any_span("soon").unwrap_err().contains("expected a number with a unit"));
-        assert_eq!(any_span("3m"), Ok(Duration::from_secs(180)));
-        let day = Duration::from_secs(86_400);
+        assert_eq!(any_span("3m"), Ok(Duration::from_mins(3)));
+        let day = Duration::from_hours(24);
         assert_eq!(span("1s", day, YEAR), Err("1s is too short: write 1d or more".to_owned()));
         assert_eq!(span("2d", Duration::ZERO, day), Err("2d is too long: write 1d or less".to_owned()));
     }
@@ -220,8 +220,9 @@ mod tests {
 
     #[test]
     fn a_ramp_grows() {
-        assert_eq!(ramp("2x in 120s"), Ok(Ramp { factor: 2.0, within: Duration::from_secs(120) }));
-        assert_eq!(ramp("1.5x in 5m").unwrap().factor, 1.5);
+        assert_eq!(ramp("2x in 120s"), Ok(Ramp { factor: 2.0, within: Duration::from_mins(2) }));
+        assert_eq!(ramp("2xin120s"), ramp("2x in 120s"));
+        assert_eq!(ramp("1.5x in 5m"), Ok(Ramp { factor: 1.5, within: Duration::from_mins(5) }));
         for (text, part) in [
             ("1x in 120s", "must be above 1"),
             ("0.5x in 120s", "must be above 1"),

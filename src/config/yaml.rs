@@ -285,11 +285,11 @@ mod tests {
 
     #[test]
     fn aliases_of_aliases_stop_at_the_bound() {
-        let mut text = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
-        for level in 1..9 {
-            let last = format!("*a{}", level - 1);
-            text += &format!("a{level}: &a{level} [{}]\n", vec![last; 10].join(","));
-        }
+        let level = |level: usize| {
+            let below = if level == 0 { "x".to_owned() } else { format!("*a{}", level - 1) };
+            format!("a{level}: &a{level} [{}]\n", vec![below; 10].join(","))
+        };
+        let text: String = (0..9).map(level).collect();
         let (node, problems) = tree(&text);
         assert!(node.is_err());
         assert!(problems.contains("more than 200000 values"), "{problems}");
