@@ -178,7 +178,7 @@ impl ControlLoop {
         let now = self.clock.now();
         let Some(tier) = self.tiers.get_mut(&id) else { return };
         match event {
-            TierEvent::Discovered(discovered) => tier.discovered(discovered, now),
+            TierEvent::Discovered(discovered) => tier.discovered(&discovered, now),
             TierEvent::Page { target, at, result } => {
                 self.counters.scraped(&id);
                 if let Err(failure) = &result {
@@ -239,7 +239,10 @@ impl ControlLoop {
 
     /// Publishes if anything changed.
     fn publish(&mut self) {
-        let changed = self.tiers.values_mut().fold(false, |changed, tier| tier.take_changed() || changed);
+        let mut changed = false;
+        for tier in self.tiers.values_mut() {
+            changed |= tier.take_changed();
+        }
         let store = self.history.status();
         let before = Arc::clone(&self.snapshot.borrow());
         let same_tiers = before.tiers.len() == self.tiers.values().filter(|t| t.status().is_some()).count();

@@ -107,7 +107,7 @@ impl ControlLoop {
             warn!(tier = %id, "the store doesn't answer: this tier begins without its history");
             return Remembered::default();
         };
-        let from = minute - RECENT_MINUTES as i64;
+        let from = minute - i64::from(RECENT_MINUTES);
         Remembered {
             memory,
             minutes: points.len() as u64,

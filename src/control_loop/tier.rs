@@ -18,7 +18,7 @@ use crate::supply::Discovered;
 use crate::units::{earlier, later, since};
 
 /// What the page plots: six hours, a point a minute.
-pub(super) const RECENT_MINUTES: usize = 360;
+pub(super) const RECENT_MINUTES: u16 = 360;
 
 /// How far ahead floors are shown.
 const FLOORS_SHOWN_AHEAD: Duration = Duration::from_secs(24 * 3600);
@@ -113,8 +113,8 @@ impl Tier {
         self.tasks.cancel();
     }
 
-    pub(super) fn discovered(&mut self, discovered: Discovered, now: DateTime<Utc>) {
-        self.window.discovered(&discovered, now);
+    pub(super) fn discovered(&mut self, discovered: &Discovered, now: DateTime<Utc>) {
+        self.window.discovered(discovered, now);
     }
 
     pub(super) fn page(&mut self, target: &str, at: DateTime<Utc>, result: Result<EnginePage, PageFailure>) {
@@ -188,7 +188,7 @@ impl Tier {
 
     fn remember(&mut self, point: HistoryPoint) {
         self.recent.push_back(point);
-        while self.recent.len() > RECENT_MINUTES {
+        while self.recent.len() > usize::from(RECENT_MINUTES) {
             self.recent.pop_front();
         }
         self.recent_published = Arc::new(self.recent.iter().copied().collect());
@@ -214,7 +214,7 @@ impl Tier {
                 "required replicas changed"
             ),
             Answer::Unknown { why } => {
-                warn!(tier, from, why, "required replicas unknown: KEDA gets an error and holds")
+                warn!(tier, from, why, "required replicas unknown: KEDA gets an error and holds");
             }
         }
         if decision.winner.kind == BoundKind::Max

@@ -199,7 +199,7 @@ impl Args {
             |flag: &str, text: &str| parse_span(text).map_err(|error| format!("{flag} {text}: {error}"));
         let run_for = match &self.run_for {
             Some(text) => span("--for", text)?,
-            None => DAY - starts_at,
+            None => DAY.saturating_sub(starts_at),
         };
         let cold_start = span("--cold-start", &self.cold_start)?;
         let every = span("--every", &self.every)?;

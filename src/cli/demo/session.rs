@@ -78,7 +78,7 @@ fn wednesday(starts_at: Duration) -> DateTime<Utc> {
 fn floor_at(floor: Option<DemoFloor>, time_of_day: Duration) -> u32 {
     let Some(DemoFloor { replicas, window }) = floor else { return 0 };
     let Some((from, to)) = window else { return replicas };
-    let now = NaiveTime::MIN + chrono::TimeDelta::seconds(time_of_day.as_secs() as i64);
+    let now = NaiveTime::MIN + chrono::TimeDelta::seconds(time_of_day.as_secs().cast_signed());
     let open = if from < to { from <= now && now < to } else { now >= from || now < to };
     if open { replicas } else { 0 }
 }
