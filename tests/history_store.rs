@@ -153,7 +153,8 @@ fn a_damaged_database_is_put_aside_and_a_new_one_begins() {
             bytes[index] ^= 0x10;
         }
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<u8>)); 5] = [
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let cases: [(&str, Damage); 5] = [
         ("half", &half),
         ("header", &header),
         ("html", &html),

@@ -23,7 +23,7 @@ pub const DEFAULT_RETENTION: Duration = Duration::from_hours(14 * 24);
 pub const MAX_TIERS: usize = 1_000;
 
 /// Points kept in memory for a tier while they can't be written: a day.
-const MAX_PENDING_POINTS: usize = 24 * 60;
+const MAX_PENDING_POINTS: u16 = 24 * 60;
 
 /// The largest snapshot of what was learned of a tier. What is learned is some hundred numbers; a larger one is a fault
 /// of ours and must not fill the disk.
@@ -119,7 +119,7 @@ impl Store {
         for (tier, point) in points {
             if let Some(pending) = self.pending_of(tier) {
                 insert(&mut pending.points, *point);
-                let surplus = pending.points.len().saturating_sub(MAX_PENDING_POINTS);
+                let surplus = pending.points.len().saturating_sub(MAX_PENDING_POINTS.into());
                 pending.points.drain(..surplus);
             }
         }
@@ -139,7 +139,7 @@ impl Store {
             drop(self.write_pending());
         }
         if self.disk.is_none() {
-            let oldest = self.minute.saturating_sub(MAX_PENDING_POINTS as i64);
+            let oldest = self.minute.saturating_sub(MAX_PENDING_POINTS.into());
             self.pending
                 .retain(|_, pending| pending.points.last().is_none_or(|newest| newest.minute >= oldest));
         }

@@ -47,7 +47,9 @@ impl Router {
         (0..count)
             .map(|offset| (self.turn + offset) % count)
             .filter(|index| replicas[*index].serves())
-            .min_by_key(|index| replicas[*index].engine().map_or(usize::MAX, |engine| engine.in_flight()))
+            .min_by_key(|index| {
+                replicas[*index].engine().map_or(usize::MAX, super::engine_model::EngineModel::in_flight)
+            })
     }
 
     /// The router's own metrics page.

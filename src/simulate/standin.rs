@@ -301,9 +301,8 @@ async fn run_push(inner: Arc<Inner>, mut calls: Calls) {
     loop {
         let ended = calls
             .push(|active| {
-                inner.status.send_modify(|status| match active {
-                    true => status.pushes += 1,
-                    false => status.ignored_pushes += 1,
+                inner.status.send_modify(|status| {
+                    if active { status.pushes += 1 } else { status.ignored_pushes += 1 }
                 });
                 // Before the metric's name is stored KEDA has nothing to match the push with, and drops it.
                 if active && inner.status.borrow().metric.is_some() {

@@ -212,11 +212,11 @@ impl World {
         for since in self.queueing_since() {
             tally.queued(since, self.now);
         }
-        let unserved = self.engines().flat_map(|engine| engine.without_first_token());
+        let unserved = self.engines().flat_map(super::engine_model::EngineModel::without_first_token);
         for since in self.cluster.router().held_since().chain(unserved) {
             tally.still_waiting(since, self.now);
         }
-        let in_engines: usize = self.engines().map(|engine| engine.in_flight()).sum();
+        let in_engines: usize = self.engines().map(super::engine_model::EngineModel::in_flight).sum();
         Outcome {
             span: self.now.since(Moment::START),
             queueing_minutes: tally.queueing_minutes(),
@@ -236,7 +236,7 @@ impl World {
     }
 
     fn queueing_since(&self) -> impl Iterator<Item = Moment> + '_ {
-        let in_engines = self.engines().flat_map(|engine| engine.never_admitted());
+        let in_engines = self.engines().flat_map(super::engine_model::EngineModel::never_admitted);
         self.cluster.router().held_since().chain(in_engines)
     }
 }

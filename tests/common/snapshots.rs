@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
-use keda_vllm_scaler::decision::observation::{ActivatorObservation, ReplicaLoad, TierLoad};
+use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, CountedTotals, ReplicaLoad, TierLoad};
 use keda_vllm_scaler::decision::policy::{
     BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
     Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
@@ -216,6 +216,13 @@ fn busy_observation() -> Observation {
             age: Some(Duration::from_secs(4)),
             error: None,
         }),
+        totals: CountedTotals {
+            input_tokens: 9.1e6,
+            uncached_input_tokens: 4.3e6,
+            output_tokens: 1.3e6,
+            requests: 4262.0,
+            rejected: 0.0,
+        },
     }
 }
 
