@@ -158,7 +158,7 @@ impl Replica {
         {
             load.steps = steps;
         }
-        let error = if fresh { None } else { self.why_not_fresh(age) };
+        let error = (!fresh).then(|| self.why_not_fresh(age));
         ReplicaObservation {
             id: self.target.id.clone(),
             name: self.target.name.clone(),
@@ -182,12 +182,12 @@ impl Replica {
         self.target.since.filter(|_| of_the_source).unwrap_or(self.state_since)
     }
 
-    fn why_not_fresh(&self, age: Option<Duration>) -> Option<String> {
+    fn why_not_fresh(&self, age: Option<Duration>) -> String {
         match (&self.failure, age) {
-            (Some(failure), _) if failure.message.is_empty() => Some(failure.kind.name().to_owned()),
-            (Some(failure), _) => Some(failure.message.clone()),
-            (None, Some(age)) => Some(format!("not read for {} s", age.as_secs())),
-            (None, None) => Some("not read yet".to_owned()),
+            (Some(failure), _) if failure.message.is_empty() => failure.kind.name().to_owned(),
+            (Some(failure), _) => failure.message.clone(),
+            (None, Some(age)) => format!("not read for {} s", age.as_secs()),
+            (None, None) => "not read yet".to_owned(),
         }
     }
 }

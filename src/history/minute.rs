@@ -206,14 +206,14 @@ mod tests {
         }
     }
 
-    fn load(requests: f64, running: f64) -> Option<ReplicaLoad> {
-        Some(ReplicaLoad {
+    fn load(requests: f64, running: f64) -> ReplicaLoad {
+        ReplicaLoad {
             requests_per_second: Some(requests),
             running: Some(running),
             kv_tokens: Some(1000.0),
             kv_usage: Some(0.5),
             ..ReplicaLoad::default()
-        })
+        }
     }
 
     fn seen(replicas: Vec<ReplicaObservation>) -> Observation {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn one(requests: f64, running: f64) -> Observation {
-        seen(vec![replica(ReplicaState::Ready, load(requests, running))])
+        seen(vec![replica(ReplicaState::Ready, Some(load(requests, running)))])
     }
 
     /// Adds an observation every five seconds up to and including the end; what the minute became.
@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn silent_replicas_count_like_the_others_as_long_as_half_are_known() {
         let silent = || replica(ReplicaState::Silent, None);
-        let ready = || replica(ReplicaState::Ready, load(1.0, 10.0));
+        let ready = || replica(ReplicaState::Ready, Some(load(1.0, 10.0)));
         let running = |replicas| total(&seen(replicas), |load| load.running);
         assert_eq!(running(vec![ready(), silent()]), Some(20.0));
         assert_eq!(running(vec![ready(), silent(), silent()]), None);
-        let leaving = replica(ReplicaState::Terminating, load(1.0, 4.0));
+        let leaving = replica(ReplicaState::Terminating, Some(load(1.0, 4.0)));
         assert_eq!(running(vec![ready(), leaving, replica(ReplicaState::Starting, None)]), Some(14.0));
         assert_eq!(running(Vec::new()), Some(0.0), "a pod list says zero");
         assert_eq!(total(&Observation::unknown("lost"), |load| load.running), None);
