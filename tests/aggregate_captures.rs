@@ -83,7 +83,7 @@ fn read(text: &str) -> EnginePage {
             iteration_tokens: histogram("vllm:iteration_tokens_total"),
         }],
         kv_tokens_per_engine: Some(1536.0),
-        awake: with("vllm:engine_sleep_state", "awake").map(|awake| awake == 1.0),
+        awake: with("vllm:engine_sleep_state", "awake").map(|awake| awake > 0.0),
         rejected_total: one("vllm:admission_rejections_total"),
         speculative: false,
         missing: Vec::new(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
-use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, CountedTotals, ReplicaLoad, TierLoad};
+use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, ReplicaLoad, TierLoad};
 use keda_vllm_scaler::decision::policy::{
     BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
     Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
