@@ -3,19 +3,17 @@
 //! A task that returns, fails or panics before it was told to stop ends the process and is named. The first SIGTERM or
 //! SIGINT stops everything in order, a second one gives up waiting. SIGHUP reloads.
 
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+mod running;
 mod signals;
 
+use running::Running;
 pub use signals::{Signal, Signals};
 
 /// How a task ended that shouldn't have.
@@ -209,93 +207,6 @@ impl Supervisor {
             }
         }
     }
-}
-
-/// The tasks that run, by a number of ours, since names may repeat.
-#[derive(Default)]
-struct Running {
-    named: BTreeMap<u64, Named>,
-    handles: FuturesUnordered<Ending>,
-    next_number: u64,
-}
-
-type Ending = std::pin::Pin<Box<dyn Future<Output = (u64, Result<anyhow::Result<()>, JoinError>)> + Send>>;
-
-struct Named {
-    name: String,
-    stop: CancellationToken,
-    abort: AbortHandle,
-}
-
-struct Ended {
-    name: String,
-    stop: CancellationToken,
-    how: TaskEnd,
-}
-
-impl Ended {
-    /// The end of a task that was told to stop: worth a line only when it went wrong.
-    fn tell(&self) {
-        match &self.how {
-            TaskEnd::Returned => tracing::debug!(task = self.name, "task stopped"),
-            how => tracing::warn!(task = self.name, %how, "task stopped badly"),
-        }
-    }
-}
-
-impl Running {
-    fn add(&mut self, started: Started) {
-        let number = self.next_number;
-        self.next_number += 1;
-        let Started { name, stop, handle } = started;
-        self.named.insert(number, Named { name, stop, abort: handle.abort_handle() });
-        self.handles.push(Box::pin(async move { (number, handle.await) }));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.named.is_empty()
-    }
-
-    /// None while nothing runs: the arm of a `select!` is then off.
-    async fn next(&mut self) -> Option<(u64, Result<anyhow::Result<()>, JoinError>)> {
-        self.handles.next().await
-    }
-
-    fn remove(&mut self, (number, result): (u64, Result<anyhow::Result<()>, JoinError>)) -> Ended {
-        let how = match result {
-            Ok(Ok(())) => TaskEnd::Returned,
-            Ok(Err(error)) => TaskEnd::Failed(error),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => TaskEnd::Panicked(message_of(&*panic)),
-                Err(cancelled) => TaskEnd::Failed(cancelled.into()),
-            },
-        };
-        match self.named.remove(&number) {
-            Some(Named { name, stop, .. }) => Ended { name, stop, how },
-            // Can't be: numbers are ours. A nameless death still ends the process.
-            None => Ended { name: format!("number {number}"), stop: CancellationToken::new(), how },
-        }
-    }
-
-    fn abort(&mut self) -> Vec<String> {
-        let named = std::mem::take(&mut self.named);
-        named
-            .into_values()
-            .map(|task| {
-                task.abort.abort();
-                task.name
-            })
-            .collect()
-    }
-}
-
-/// What a panic said.
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|message| (*message).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a message".to_owned())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::proto::{
     GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec, MetricValue,
     ScaledObjectRef,
 };
-use crate::snapshot::{Declare, Published};
+use crate::snapshot::{Declare, Published, Snapshot};
 use crate::telemetry::Counters;
 
 /// The name of the one metric. Constant for ever: an HPA keeps the name that it was made with, and a name that the
@@ -54,9 +54,8 @@ pub(super) struct Answers {
 
 impl Answers {
     /// What the asker's metadata means; what is odd about it is noted for the page and the log.
-    fn trigger(&self, asker: &ScaledObjectRef) -> Result<Trigger, Refusal> {
-        let snapshot = self.published.now();
-        let trigger = trigger_of(&snapshot, asker)?;
+    fn trigger(&self, snapshot: &Snapshot, asker: &ScaledObjectRef) -> Result<Trigger, Refusal> {
+        let trigger = trigger_of(snapshot, asker)?;
         // A declared tier takes its warnings along, and what isn't a tier has no page: its NOT_FOUND carries them.
         if let Trigger::Named { tier, warnings } = &trigger
             && !warnings.is_empty()
@@ -70,12 +69,13 @@ impl Answers {
 
     /// The required replicas of the asker's tier.
     async fn required(&self, asker: &ScaledObjectRef) -> Result<u32, Refusal> {
-        let trigger = self.trigger(asker)?;
-        let answer = self.required_now(&trigger);
+        let snapshot = self.published.now();
+        let trigger = self.trigger(&snapshot, asker)?;
+        let answer = required(&snapshot, &trigger, self.clock.now());
         match (&trigger, &answer) {
             (Trigger::Declared { policy, warnings }, Err(refusal)) if is_undeclared(refusal) => {
                 self.declare(policy, warnings).await?;
-                self.required_now(&trigger)
+                required(&self.published.now(), &trigger, self.clock.now())
             }
             (Trigger::Declared { policy, warnings }, _) => {
                 if rand::random_ratio(1, DECLARED_AGAIN_ODDS) {
@@ -87,13 +87,12 @@ impl Answers {
         }
     }
 
-    fn required_now(&self, trigger: &Trigger) -> Result<u32, Refusal> {
-        required(&self.published.now(), trigger, self.clock.now())
-    }
-
     /// Is there a reason for a replica? False where nobody knows: the stream then says nothing.
     pub(super) fn is_active_now(&self, asker: &ScaledObjectRef) -> bool {
-        self.trigger(asker).and_then(|trigger| self.required_now(&trigger)).is_ok_and(is_active)
+        let snapshot = self.published.now();
+        self.trigger(&snapshot, asker)
+            .and_then(|trigger| required(&snapshot, &trigger, self.clock.now()))
+            .is_ok_and(is_active)
     }
 
     /// Hands a declared tier to the control loop and waits, not long, until it is published.
@@ -116,7 +115,7 @@ impl Answers {
 
     /// Declares the asker's tier without waiting, where its metadata declares one.
     pub(super) fn declare_again(&self, asker: &ScaledObjectRef) {
-        if let Ok(Trigger::Declared { policy, warnings }) = self.trigger(asker) {
+        if let Ok(Trigger::Declared { policy, warnings }) = self.trigger(&self.published.now(), asker) {
             self.still_asked_for(&policy, &warnings);
         }
     }
@@ -225,7 +224,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let asker = request.into_inner();
-        let trigger = self.answers.trigger(&asker)?;
+        let trigger = self.answers.trigger(&self.answers.published.now(), &asker)?;
         // Subscribe first: see `Edges::of`.
         let edges = self.edges.of(tier_of(&trigger));
         self.answers.declare_again(&asker);
