@@ -203,7 +203,7 @@ impl Cluster {
                 engine.advance(to);
             }
         }
-        self.bury_the_drained(to);
+        self.bury_the_drained();
     }
 
     /// Pods change their lives in the order of time: a router that holds requests sends them the moment one is ready.
@@ -265,7 +265,7 @@ impl Cluster {
             self.replicas[index].terminate(self.now, self.settings.drain);
         } else {
             let replica = self.replicas.remove(index);
-            self.bury(replica);
+            self.bury(replica, self.now);
         }
     }
 
@@ -276,28 +276,30 @@ impl Cluster {
             if overdue {
                 let mut replica = self.replicas.remove(index);
                 if let Some(engine) = replica.engine_mut() {
+                    engine.advance(at);
+                }
+                let end = replica.drained_at().unwrap_or(at);
+                if let Some(engine) = replica.engine_mut() {
                     engine.abort(at);
                 }
-                self.bury(replica);
+                self.bury(replica, end);
             }
         }
     }
 
-    fn bury_the_drained(&mut self, at: Moment) {
-        self.now = self.now.max(at);
+    /// A drained pod goes the moment its last request is done, however late that is noticed.
+    fn bury_the_drained(&mut self) {
         for index in (0..self.replicas.len()).rev() {
-            let replica = &self.replicas[index];
-            let idle = replica.engine().is_none_or(|engine| engine.in_flight() == 0);
-            if idle && matches!(replica.life(), Life::Terminating { .. }) {
+            if let Some(at) = self.replicas[index].drained_at() {
                 let replica = self.replicas.remove(index);
-                self.bury(replica);
+                self.bury(replica, at);
                 self.note_next_change();
             }
         }
     }
 
-    fn bury(&mut self, mut replica: Replica) {
-        self.replica_seconds += self.now.seconds_since(replica.created_at());
+    fn bury(&mut self, mut replica: Replica, at: Moment) {
+        self.replica_seconds += at.seconds_since(replica.created_at());
         if let Some(engine) = replica.engine_mut() {
             self.events.extend(engine.drain_events());
         }

@@ -100,6 +100,8 @@ pub struct EngineModel {
     free_blocks: u32,
     /// When the step in flight ends.
     step_ends: Option<Moment>,
+    /// When the last step ended without another one to do.
+    idle_since: Moment,
     now: Moment,
     metrics: EngineMetrics,
     events: Vec<EngineEvent>,
@@ -116,6 +118,7 @@ impl EngineModel {
             running: Vec::new(),
             free_blocks: settings.usable_blocks(),
             step_ends: None,
+            idle_since: now,
             now,
             metrics: EngineMetrics::new(settings.max_model_len),
             events: Vec::new(),
@@ -146,6 +149,12 @@ impl EngineModel {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.running.len() + self.waiting.len()
+    }
+
+    /// Since when there has been nothing to do; None while there is.
+    #[must_use]
+    pub fn idle_since(&self) -> Option<Moment> {
+        self.step_ends.is_none().then_some(self.idle_since)
     }
 
     /// Arrival times of the requests that never ran yet.
@@ -215,6 +224,7 @@ impl EngineModel {
         }));
         self.free_blocks = self.settings.usable_blocks();
         self.step_ends = None;
+        self.idle_since = self.now;
         self.metrics.gauges = Gauges::default();
     }
 
@@ -227,6 +237,7 @@ impl EngineModel {
         }
         if step.sequences == 0 && step.prompt_tokens == 0 {
             self.step_ends = None;
+            self.idle_since = at;
             return;
         }
         let picos =

@@ -147,6 +147,14 @@ impl Replica {
         self.since = at;
     }
 
+    /// When a terminating replica had nothing left to do, if that is so by now.
+    #[must_use]
+    pub fn drained_at(&self) -> Option<Moment> {
+        let terminating = matches!(self.life, Life::Terminating { .. });
+        let idle = self.engine.as_ref().filter(|_| terminating)?.idle_since()?;
+        Some(idle.max(self.since))
+    }
+
     /// As a pod watch tells it.
     #[must_use]
     pub fn target(&self, base: DateTime<Utc>) -> Target {

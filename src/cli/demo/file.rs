@@ -51,7 +51,7 @@ fn floors(floor: Option<DemoFloor>) -> String {
     let Some(DemoFloor { replicas, window }) = floor else { return String::new() };
     let (start, end) = match window {
         Some((from, to)) => (cron(from), cron(to)),
-        // Open all day: it closes and opens in the same minute, and the start wins.
+        // Opens at every midnight, and would close on the last minute of the year.
         None => ("0 0 * * *".to_owned(), "59 23 31 12 *".to_owned()),
     };
     format!(

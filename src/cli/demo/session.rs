@@ -31,6 +31,10 @@ const LONG_COLD_START: Duration = Duration::from_secs(180);
 const KEY_FLOOR: DemoFloor = DemoFloor { replicas: 10, window: None };
 /// A key changes the load by so much.
 const LOAD_STEP: f64 = 1.25;
+/// Less than this is nothing at all: a tier that may sleep then does.
+const LOAD_LEAST: f64 = 0.1;
+/// More would need more replicas than any default maximum.
+const LOAD_MOST: f64 = 4.0;
 
 /// What a session is started with.
 #[derive(Clone, Debug)]
@@ -81,6 +85,16 @@ fn floor_at(floor: Option<DemoFloor>, time_of_day: Duration) -> u32 {
     let now = NaiveTime::MIN + chrono::TimeDelta::seconds(time_of_day.as_secs().cast_signed());
     let open = if from < to { from <= now && now < to } else { now >= from || now < to };
     if open { replicas } else { 0 }
+}
+
+/// The load after a key: by steps, and down to nothing.
+fn next_load(factor: f64, up: bool) -> f64 {
+    match up {
+        true if factor < LOAD_LEAST => LOAD_LEAST,
+        true => (factor * LOAD_STEP).min(LOAD_MOST),
+        false if factor / LOAD_STEP < LOAD_LEAST => 0.0,
+        false => factor / LOAD_STEP,
+    }
 }
 
 /// A demo that runs.
@@ -202,9 +216,8 @@ impl Session {
                 self.standin.set_min(options.min);
             }
             Switch::Load { up } => {
-                let step = if up { LOAD_STEP } else { 1.0 / LOAD_STEP };
                 self.fleet.with_world(|world| {
-                    let factor = (world.traffic().factor() * step).clamp(0.1, 4.0);
+                    let factor = next_load(world.traffic().factor(), up);
                     world.adjust(Adjustment::Load(factor));
                 });
                 return Ok(());
@@ -243,6 +256,19 @@ mod tests {
         assert_eq!(settings.world.base.to_rfc3339(), "2026-03-04T08:40:00+00:00");
         assert_eq!(Settings::from(&options("--start 09:30").unwrap()).world.ready, 11);
         assert_eq!(Settings::from(&options("--floor 5").unwrap()).world.ready, 5);
+    }
+
+    #[test]
+    fn the_load_goes_down_to_nothing_and_up_again() {
+        let mut factor = 1.0;
+        for _ in 0..20 {
+            factor = next_load(factor, false);
+        }
+        assert!(factor.abs() < 1e-9, "{factor}");
+        for _ in 0..30 {
+            factor = next_load(factor, true);
+        }
+        assert!((factor - LOAD_MOST).abs() < 1e-9, "{factor}");
     }
 
     #[test]
