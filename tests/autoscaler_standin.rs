@@ -1,6 +1,8 @@
 //! KEDA's and the HPA's stand-in against a scripted scaler over real gRPC: what it asks, when, and what it does with the
 //! answers. Time is 600 times life; tests wait on conditions, never on spans.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;

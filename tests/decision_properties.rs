@@ -1,5 +1,7 @@
 //! What holds for every tier, whatever it does.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 #[path = "common/timeline.rs"]
 mod timeline;
 

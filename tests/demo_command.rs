@@ -1,5 +1,7 @@
 //! The command `demo`: the real server, simulated replicas and KEDA's stand-in through one morning.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::process::Output;
 
 fn demo(arguments: &[&str]) -> Output {

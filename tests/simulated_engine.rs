@@ -1,5 +1,7 @@
 //! The simulated engine against itself (single steps), against the scheduler's rules, and against a real vLLM's timings.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use keda_vllm_scaler::simulate::engine_model::{EngineEvent, EventKind};
 use keda_vllm_scaler::simulate::profile::BLOCK_TOKENS;
 use keda_vllm_scaler::simulate::{EngineModel, EngineSettings, Moment, Request, StepLaw};

@@ -1,5 +1,7 @@
 //! The sockets of a simulated fleet: a starting replica refuses, a ready one serves its page, a deleted one is gone.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::time::Duration;
 
 use chrono::DateTime;

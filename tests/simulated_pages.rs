@@ -1,5 +1,7 @@
 //! The page of a simulated replica against the page of a real vLLM 0.32.0 server.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
