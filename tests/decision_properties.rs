@@ -10,7 +10,8 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use keda_vllm_scaler::decision::policy::{Combine, DeadBand, InsideBand, Step};
 use keda_vllm_scaler::decision::{
-    ActivatorObservation, Answer, Memory, Observation, Policy, ReplicaLoad, ReplicaState, TierLoad, decide,
+    ActivatorObservation, Answer, CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaState,
+    TierLoad, decide,
 };
 use proptest::prelude::*;
 use timeline::{doubles_in, floor, instant, policy, replica};
@@ -87,6 +88,7 @@ prop_compose! {
                 ..TierLoad::default()
             },
             activator: activator.map(|queued| ActivatorObservation { queued, age: None, error: None }),
+            totals: CountedTotals::default(),
         }
     }
 }
