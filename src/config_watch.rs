@@ -39,7 +39,10 @@ pub async fn run(
         info!(file = %file.display(), forced, "configuration read again");
         let update = match &now_there {
             Ok(text) => match config::load(text) {
-                Ok(config) => ConfigUpdate::Accepted(Box::new(config), None),
+                Ok(config) => match config::missing_files(&config).first() {
+                    Some(missing) => ConfigUpdate::Rejected(missing.to_string()),
+                    None => ConfigUpdate::Accepted(Box::new(config), None),
+                },
                 Err(problems) => ConfigUpdate::Rejected(problems.to_string()),
             },
             Err(error) => ConfigUpdate::Rejected(error.clone()),

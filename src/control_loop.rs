@@ -78,7 +78,9 @@ struct ControlLoop {
     clock: Clock,
     started_at: DateTime<Utc>,
     tiers: BTreeMap<TierId, Tier>,
-    config: ConfigStatus,
+    /// The configuration that the tiers of the file come from.
+    in_force: Config,
+    status: ConfigStatus,
     history: HistoryHandle,
     injected: HashMap<TierId, watch::Receiver<Discovered>>,
     counters: Counters,
@@ -99,7 +101,7 @@ pub async fn start(
     let (events_in, events) = mpsc::channel(EVENT_QUEUE);
     let (declare_in, declarations) = mpsc::channel(DECLARE_QUEUE);
     let (updates_in, updates) = mpsc::channel(4);
-    let config = ConfigStatus {
+    let status = ConfigStatus {
         file: options.config_file,
         loaded_at: Some(now),
         rejected: None,
@@ -111,7 +113,7 @@ pub async fn start(
         started_at: now,
         tiers: BTreeMap::new(),
         waiting: options.config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect(),
-        config: config.clone(),
+        config: status.clone(),
         store: options.history.status(),
         ready: false,
     };
@@ -120,7 +122,7 @@ pub async fn start(
         clock: options.clock,
         started_at: now,
         tiers: BTreeMap::new(),
-        config,
+        status,
         history: options.history,
         injected: options.injected,
         counters: options.counters,
@@ -129,11 +131,12 @@ pub async fn start(
         committed_minute: now.timestamp().div_euclid(60),
         // A file without tiers has nothing to wait for: its ScaledObjects declare theirs.
         ready: options.config.tiers.is_empty(),
+        in_force: options.config,
         snapshot,
         tasks: TaskTracker::new(),
         stop: options.stop,
     };
-    for settings in options.config.tiers {
+    for settings in control.in_force.tiers.clone() {
         control.add_tier(settings).await;
     }
     control.publish();
@@ -250,7 +253,7 @@ impl ControlLoop {
             && same_tiers
             && before.ready == self.ready
             && before.store == store
-            && before.config == self.config
+            && before.config == self.status
         {
             return;
         }
@@ -269,7 +272,7 @@ impl ControlLoop {
             started_at: self.started_at,
             tiers,
             waiting,
-            config: self.config.clone(),
+            config: self.status.clone(),
             store,
             ready: self.ready,
         }));

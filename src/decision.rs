@@ -47,6 +47,7 @@ pub use observation::{
 };
 pub use policy::{Policy, TierId};
 
+pub(crate) use ahead::warm_pool;
 use asks::{Considered, Scene};
 use blend::Demand;
 use bounds::{Bounds, Settled};

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 
+use crate::config::TlsSettings;
 use crate::engines::read_page;
+use crate::scrape::{Client, ClientSettings, Page, ScrapeError};
 
 mod show;
 
@@ -39,12 +41,6 @@ pub struct Args {
     /// Read this model, where the page has several (the label `model_name`).
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-}
-
-/// A page and what its server says it is.
-struct Page {
-    body: Vec<u8>,
-    content_type: Option<String>,
 }
 
 /// Runs the command.
@@ -80,31 +76,21 @@ fn from_reader(source: impl Read) -> anyhow::Result<Page> {
 
 /// Asks a server, as the scaler itself does: no proxy, no redirects, bounded in time and size.
 async fn get(url: &str) -> anyhow::Result<Page> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(TOTAL_TIMEOUT)
-        .user_agent(concat!("keda-vllm-scaler/", env!("CARGO_PKG_VERSION")))
-        .build()?;
-    let mut response = client.get(url).send().await.map_err(reqwest::Error::without_url)?;
-    let status = response.status();
-    if !status.is_success() {
-        bail!("the server answers {status}; vLLM's page is at /metrics of its API server");
-    }
-    let content_type = response
-        .headers()
-        .get(reqwest::header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .map(str::to_owned);
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
-        if (body.len() + chunk.len()) as u64 > MAX_PAGE_BYTES {
-            bail!(too_large());
+    let client = Client::with_settings(&ClientSettings {
+        connect_timeout: CONNECT_TIMEOUT,
+        timeout: TOTAL_TIMEOUT,
+        max_body_bytes: MAX_PAGE_BYTES as usize,
+        max_expanded_bytes: MAX_PAGE_BYTES as usize,
+        tls: TlsSettings::default(),
+        bearer_token_file: None,
+    })?;
+    match client.fetch(url).await {
+        Ok(page) => Ok(page),
+        Err(error @ ScrapeError::Status(_)) => {
+            Err(error).context("vLLM's page is at /metrics of its API server")
         }
-        body.extend_from_slice(&chunk);
+        Err(error) => Err(error.into()),
     }
-    Ok(Page { body: expand(body)?, content_type })
 }
 
 fn expand(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {

@@ -41,6 +41,13 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
         }
     };
+    let missing = config::missing_files(&config);
+    if !missing.is_empty() {
+        for problem in missing {
+            eprintln!("{}: {problem}", file.display());
+        }
+        return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
+    }
     telemetry::init(log_format, &log)?;
     for warning in &config.warnings {
         warn!(%warning, "configuration");

@@ -8,7 +8,8 @@ use super::problem::{Place, Problem, Problems};
 use super::profiles;
 use super::section::Section;
 use super::settings::{Config, FloorReference, TierSettings};
-use crate::decision::policy::{Hold, Policy, QueueAllowance, Ramp};
+use crate::decision::policy::{Hold, Policy, QueueAllowance};
+use crate::decision::warm_pool;
 use crate::schedule;
 use crate::units::format_span;
 
@@ -109,7 +110,7 @@ fn pool_beyond_max(section: &Section<'_>, policy: &Policy, warnings: &mut Proble
         QueueAllowance::Seconds(seconds) => seconds,
         QueueAllowance::Requests(_) | QueueAllowance::Tokens(_) => 0.0,
     };
-    let multiple = pool_multiple(ramp, policy.lead(), slack);
+    let multiple = warm_pool(1.0, ramp, policy.lead().as_secs_f64(), slack);
     let least = policy.min.max(1);
     let needed = (multiple * f64::from(least)).ceil();
     if needed > f64::from(policy.max) {
@@ -122,29 +123,6 @@ fn pool_beyond_max(section: &Section<'_>, policy: &Policy, warnings: &mut Proble
             ),
         );
     }
-}
-
-/// The smallest x with `integral over 0..lead of max(0, factor^(u / within) - x) du <= slack`: the capacity, in
-/// multiples of the load of now, that serves a declared ramp until new replicas are ready.
-fn pool_multiple(ramp: Ramp, lead: Duration, slack_seconds: f64) -> f64 {
-    let growth = ramp.factor.ln() / ramp.within.as_secs_f64();
-    let lead = lead.as_secs_f64();
-    // Beyond a millionfold no fleet holds it anyway, and the exponential would overflow.
-    let peak = (growth * lead).min(1e6_f64.ln()).exp();
-    let queued = |x: f64| (peak - x) / growth - x * (peak.ln() - x.ln()) / growth;
-    let (mut low, mut high) = (1.0, peak);
-    if queued(low) <= slack_seconds {
-        return low;
-    }
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if queued(middle) > slack_seconds {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
 }
 
 fn scrape_warnings(section: &Section<'_>, tier: &TierSettings, warnings: &mut Problems) {
@@ -224,25 +202,4 @@ fn keda_difference(floor: &FloorReference, from: DateTime<Utc>) -> Option<Proble
             show(first.to)
         ),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn multiple(factor: f64, within: u64, lead: u64, slack: f64) -> f64 {
-        pool_multiple(Ramp { factor, within: Duration::from_secs(within) }, Duration::from_secs(lead), slack)
-    }
-
-    #[test]
-    fn a_load_that_doubles_in_120_s_with_starts_of_180_s_and_5_s_of_queue_needs_2_43_times() {
-        assert!((multiple(2.0, 120, 180, 5.0) - 2.43).abs() < 0.005);
-    }
-
-    #[test]
-    fn without_slack_the_whole_growth_is_needed_and_with_enough_none() {
-        assert!((multiple(2.0, 120, 240, 0.0) - 4.0).abs() < 1e-6);
-        assert!((multiple(2.0, 120, 10, 1e6) - 1.0).abs() < 1e-9);
-        assert!(multiple(1_000.0, 1, 86_400, 0.0).is_finite());
-    }
 }

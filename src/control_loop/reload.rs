@@ -21,11 +21,11 @@ impl ControlLoop {
     pub(super) async fn configure(&mut self, update: ConfigUpdate) {
         match update {
             ConfigUpdate::Rejected(problems) => {
-                if self.config.rejected.as_ref() != Some(&problems) {
-                    error!(file = self.config.file, problems, "new configuration refused; the old one stays");
+                if self.status.rejected.as_ref() != Some(&problems) {
+                    error!(file = self.status.file, problems, "new configuration refused; the old one stays");
                 }
                 self.counters.config_rejected(self.clock.now());
-                self.config.rejected = Some(problems);
+                self.status.rejected = Some(problems);
             }
             ConfigUpdate::Accepted(config, done) => {
                 self.take_config(*config).await;
@@ -39,42 +39,49 @@ impl ControlLoop {
 
     async fn take_config(&mut self, config: Config) {
         let now = self.clock.now();
-        self.config.loaded_at = Some(now);
-        self.config.rejected = None;
-        self.config.allow_metadata_tiers = config.allow_metadata_tiers;
-        self.config.warnings = config.warnings.iter().map(ToString::to_string).collect();
-        for warning in &self.config.warnings {
+        let changes = config.changes_from(&self.in_force);
+        self.status.loaded_at = Some(now);
+        self.status.rejected = None;
+        self.status.allow_metadata_tiers = config.allow_metadata_tiers;
+        self.status.warnings = config.warnings.iter().map(ToString::to_string).collect();
+        for section in &changes.restart_needed {
+            self.status.warnings.push(format!("{section}: changed in the file; takes effect at the next start"));
+        }
+        for warning in &self.status.warnings {
             warn!(warning, "configuration");
         }
-        let wanted: Vec<TierId> = config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect();
-        let allow_declared = config.allow_metadata_tiers;
-        let counters = &self.counters;
-        self.tiers.retain(|id, tier| {
-            let keep = wanted.contains(id) || (tier.declared.is_some() && allow_declared);
-            if !keep {
-                info!(tier = %id, "tier removed");
-                tier.stop();
-                counters.forget(id);
-            }
-            keep
-        });
-        let (mut added, mut changed) = (0, 0);
-        for settings in config.tiers {
-            let id = settings.policy.tier.clone();
-            match self.tiers.get(&id) {
-                Some(tier) if tier.declared.is_none() && *tier.settings() == settings => {}
-                Some(tier) if tier.declared.is_none() => {
-                    changed += 1;
-                    self.change_tier(settings);
-                }
-                _ => {
-                    added += 1;
-                    self.add_tier(settings).await;
-                }
+        for id in &changes.removed {
+            self.remove_tier(id);
+        }
+        if !config.allow_metadata_tiers {
+            let declared = self.tiers.iter().filter(|(_, tier)| tier.declared.is_some());
+            for id in declared.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+                self.remove_tier(&id);
             }
         }
-        info!(tiers = self.tiers.len(), added, changed, "configuration in force");
+        for settings in config.tiers.iter().filter(|tier| changes.changed.contains(&tier.policy.tier)) {
+            self.change_tier(settings.clone());
+        }
+        for settings in config.tiers.iter().filter(|tier| changes.added.contains(&tier.policy.tier)) {
+            self.add_tier(settings.clone()).await;
+        }
+        info!(
+            tiers = config.tiers.len(),
+            added = changes.added.len(),
+            changed = changes.changed.len(),
+            removed = changes.removed.len(),
+            "configuration in force"
+        );
+        self.in_force = config;
         self.counters.config_loaded(now);
+    }
+
+    fn remove_tier(&mut self, id: &TierId) {
+        if let Some(tier) = self.tiers.remove(id) {
+            info!(tier = %id, "tier removed");
+            tier.stop();
+            self.counters.forget(id);
+        }
     }
 
     pub(super) async fn add_tier(&mut self, settings: TierSettings) {
@@ -95,7 +102,7 @@ impl ControlLoop {
         let now = self.clock.now();
         if let Some(tier) = self.tiers.get_mut(&id) {
             info!(tier = %id, "tier changed");
-            tier.reconfigure(settings, stop);
+            tier.reconfigure(settings, stop, now);
         }
         self.decide(&id, now);
     }

@@ -74,7 +74,7 @@ impl Tier {
         let recent: VecDeque<HistoryPoint> = remembered.recent.into();
         Self {
             policy: Arc::new(settings.policy.clone()),
-            window: TierWindow::new(window_settings(&settings)),
+            window: window(&settings, now),
             settings,
             memory,
             minute: MinuteAccumulator::default(),
@@ -95,14 +95,15 @@ impl Tier {
     }
 
     /// Takes new settings. What was learned stays; the pages stay unless they would now be read differently.
-    pub(super) fn reconfigure(&mut self, settings: TierSettings, tasks: CancellationToken) {
+    pub(super) fn reconfigure(&mut self, settings: TierSettings, tasks: CancellationToken, now: DateTime<Utc>) {
         self.tasks.cancel();
         self.tasks = tasks;
         if settings.scrape != self.settings.scrape
             || settings.source != self.settings.source
             || settings.model != self.settings.model
+            || settings.activator != self.settings.activator
         {
-            self.window = TierWindow::new(window_settings(&settings));
+            self.window = window(&settings, now);
         }
         self.policy = Arc::new(settings.policy.clone());
         self.settings = settings;
@@ -234,13 +235,18 @@ fn same_news(before: &Answer, after: &Answer) -> bool {
     }
 }
 
-fn window_settings(settings: &TierSettings) -> WindowSettings {
-    WindowSettings {
+fn window(settings: &TierSettings, now: DateTime<Utc>) -> TierWindow {
+    let mut window = TierWindow::new(WindowSettings {
         rate_window: settings.scrape.rate_window,
         stale_after: settings.scrape.stale_after,
         shape_window: SHAPE_WINDOW,
         hold_unknown: settings.policy.hold_unknown,
+    });
+    if settings.activator.is_some() {
+        // A tier whose activator was never told of counts as a tier without one.
+        window.activator(now, Err("not read yet".to_owned()));
     }
+    window
 }
 
 /// The windows that are open now or open within a day, by the time they are answered.

@@ -56,7 +56,7 @@ pub(super) fn ahead(
 /// `D` is the demand of now, which grows `f`-fold in each `w`; what `x` replicas can't carry queues, and the area above
 /// `x` is that queue at the end of the lead, in replica-seconds. With `g = ln f / w` and the crossing `u0` at which the
 /// demand reaches `x`, the area is `(D e^(gT) - max(D, x)) / g - x (T - u0)`, which falls with `x`.
-fn warm_pool(demand: f64, ramp: Ramp, lead: f64, allowance: f64) -> f64 {
+pub(crate) fn warm_pool(demand: f64, ramp: Ramp, lead: f64, allowance: f64) -> f64 {
     let growth = ramp.factor.max(1.0).ln() / ramp.within.as_secs_f64().max(1e-3);
     if demand <= 0.0 || growth <= 0.0 || lead <= 0.0 {
         return demand.max(0.0);

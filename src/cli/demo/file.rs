@@ -2,10 +2,11 @@
 //! instead of looked up. Pure.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use chrono::{NaiveTime, Timelike};
 
-use super::options::{DemoFloor, TARGET, TierOptions};
+use super::options::{COLD_START_SPREAD, DemoFloor, TARGET, TierOptions};
 use crate::decision::TierId;
 use crate::simulate::router::QUEUE_METRIC;
 use crate::units::format_span;
@@ -23,7 +24,7 @@ pub(super) fn text(options: &TierOptions, router_url: &str) -> String {
     let [kv, tokens, waiting] = options.signal.weights();
     let TierId { namespace, name } = tier();
     let (cold_start, floors, ramp) =
-        (format_span(options.cold_start), floors(options.floor), ramp(options.max_ramp.as_deref()));
+        (format_span(nine_of_ten(options.cold_start)), floors(options.floor), ramp(options.max_ramp.as_deref()));
     let TierOptions { min, max, input_tokens_per_second, output_tokens_per_second, .. } = options;
     format!(
         r#"listen: {{grpc: "{grpc}", http: "{http}", health: "127.0.0.1:0"}}
@@ -45,6 +46,11 @@ tiers:
         http = options.http,
         tolerance = options.hpa_tolerance,
     )
+}
+
+/// What nine of ten starts take: an operator writes down what can be relied on, not the median.
+fn nine_of_ten(median: Duration) -> Duration {
+    Duration::from_secs((median.as_secs_f64() * (1.2816 * COLD_START_SPREAD).exp()).ceil() as u64)
 }
 
 fn floors(floor: Option<DemoFloor>) -> String {
@@ -101,7 +107,7 @@ mod tests {
             text(&options("--signal kv --min 0 --cold-start 60s").unwrap().tier, "http://127.0.0.1:1/m");
         let config = config::load(&text).unwrap();
         let policy = &config.tiers[0].policy;
-        assert_eq!((policy.min, policy.max, policy.cold_start.as_secs()), (0, 24, 60));
+        assert_eq!((policy.min, policy.max, policy.cold_start.as_secs()), (0, 24, 69));
         assert!(policy.signals.tokens.weight.abs() < 1e-9 && policy.signals.kv_cache.weight > 0.9);
         assert_eq!(policy.floors.len(), 1);
         assert_eq!(policy.floors[0].replicas, 10);

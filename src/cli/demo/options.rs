@@ -11,6 +11,8 @@ use crate::units::parse_span;
 
 /// KV share and utilisation that the demo's tier aims at.
 pub(super) const TARGET: f64 = 0.8;
+/// Sigma of the logarithm of a cold start: 68 % are within 10 % of the median.
+pub(super) const COLD_START_SPREAD: f64 = 0.1;
 /// No faster than this: the server decides about once in 5 s of clock time, and KEDA's stand-in must keep up.
 const FASTEST: f64 = 300.0;
 /// A day has no more.

@@ -9,7 +9,7 @@ use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 
 use super::file;
 use super::keys::Switch;
-use super::options::{DemoFloor, Options, TierOptions};
+use super::options::{COLD_START_SPREAD, DemoFloor, Options, TierOptions};
 use super::picture::{Picture, ScalerSays};
 use super::scaler::Scaler;
 use crate::clock::Clock;
@@ -20,8 +20,6 @@ use crate::simulate::traffic::{TokenCount, Traffic, TrafficSettings};
 use crate::simulate::world::{Adjustment, Outcome, World, WorldSettings};
 use crate::simulate::{ClusterSettings, Moment, rival};
 
-/// Sigma of the logarithm of a cold start: 68 % are within 10 % of the median.
-const COLD_START_SPREAD: f64 = 0.1;
 /// How long a deleted pod may finish its requests.
 const DRAIN: Duration = Duration::from_secs(120);
 /// The two cold starts that a key switches between.
