@@ -2,7 +2,7 @@
 //! that the load generator kept beside them.
 //!
 //! The pages are read by a slow and obvious reader of this test, so that a fault of the page scanner can't hide here.
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! Pages of a tier in, an observation out, told as timelines.
 
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! The store survives what happens to disks and processes.
-#![allow(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -119,6 +119,27 @@ fn points_older_than_the_retention_go() {
     let points = store.points(&chat(), 0, i64::MAX);
     assert_eq!(points.first().unwrap().minute.div_euclid(60), (BEGIN + 59 * 60).div_euclid(60) - 48);
     assert_eq!((store.points(&gone, 0, i64::MAX).len(), store.learned(&gone)), (0, None));
+}
+
+#[test]
+fn a_file_that_is_mostly_free_pages_shrinks_when_it_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiers: Vec<TierId> = (0..200).map(|n| TierId::new("serving", n.to_string())).collect();
+    let day: Vec<(TierId, HistoryPoint)> = tiers
+        .iter()
+        .flat_map(|tier| (BEGIN..BEGIN + 1440).map(|minute| (tier.clone(), point(minute))))
+        .collect();
+    let mut store = open(folder.path(), BEGIN);
+    store.commit(minute(BEGIN), &day, &[]);
+    let large = store.size_bytes();
+    for hour in 0..3 {
+        let later = BEGIN + 15 * 1440 + hour * 60;
+        store.commit(minute(later), &[(chat(), point(later))], &[]);
+    }
+    drop(store);
+    let mut store = open(folder.path(), BEGIN + 15 * 1440 + 180);
+    assert_eq!((store.alarm(), store.all_points(&chat()).len()), (None, 3));
+    assert!(store.size_bytes() * 4 < large, "{} of {large} bytes are left", store.size_bytes());
 }
 
 #[test]

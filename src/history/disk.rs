@@ -221,12 +221,12 @@ fn prepare_in_one_commit(database: &Database) -> Result<Prepared, redb::Error> {
     Ok(Ok(newest_hour))
 }
 
-/// More than half of the file is neither data nor its bookkeeping: pruned hours leave pages that only compacting returns.
+/// More than half of the file is free pages: pruned hours leave some that only compacting returns.
 fn is_mostly_empty(database: &Database, length: u64) -> Result<bool, redb::Error> {
     let transaction = database.begin_write()?;
     let stats = transaction.stats()?;
     transaction.abort()?;
-    Ok((stats.stored_bytes() + stats.metadata_bytes() + stats.fragmented_bytes()) * 2 < length)
+    Ok(stats.allocated_pages() * stats.page_size() as u64 * 2 < length)
 }
 
 fn write(

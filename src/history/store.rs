@@ -19,7 +19,7 @@ use crate::decision::TierId;
 /// How long points are kept: two weeks, so that the same weekday can be seen twice.
 pub const DEFAULT_RETENTION: Duration = Duration::from_hours(14 * 24);
 
-/// Tiers with history. With two weeks of points each takes about 0.9 MB on disk.
+/// Tiers with history. With two weeks of points each takes about 1.5 MB on disk (measured: 72 bytes a point).
 pub const MAX_TIERS: usize = 1_000;
 
 /// Points kept in memory for a tier while they can't be written: a day.
