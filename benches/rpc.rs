@@ -149,7 +149,7 @@ async fn one(channel: Channel, call: Call, n: u64) -> Result<(), tonic::Status> 
                 ("tier", &name),
                 ("scalerAddress", "scaler.keda:6000"),
                 ("enableTLS", "false"),
-                ("desiredReplicas", "1"),
+                ("unsafeSsl", "false"),
             ]);
             ExternalScalerClient::new(channel).get_metrics(grpc::metrics_of(asker)).await.map(drop)
         }

@@ -156,7 +156,7 @@ async fn a_hung_control_loop_is_answered_within_a_quarter_of_a_second() {
     let scaler = scaler(&published, &CancellationToken::new());
     // Nobody takes declarations: the first ones wait for an answer, later ones for room in the queue.
     for n in 0..20 {
-        let declaring = asker(&[("tier", &format!("declared-{n}")), ("desiredReplicas", "6")]);
+        let declaring = asker(&[("tier", &format!("declared-{n}")), ("minReplicas", "6")]);
         let began = Instant::now();
         let refused = scaler.get_metrics(Request::new(metrics_of(declaring))).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
@@ -172,10 +172,9 @@ async fn a_control_loop_that_refuses_a_declaration_is_not_waited_for() {
     control_loop.publish(|snapshot| snapshot.config.allow_metadata_tiers = true);
     let scaler = scaler(&published, &CancellationToken::new());
     let began = Instant::now();
-    let (answer, ()) =
-        tokio::join!(scaler.is_active(Request::new(asker(&[("desiredReplicas", "6")]))), async {
-            drop(control_loop.declared.recv().await);
-        },);
+    let (answer, ()) = tokio::join!(scaler.is_active(Request::new(asker(&[("minReplicas", "6")]))), async {
+        drop(control_loop.declared.recv().await);
+    },);
     assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
@@ -185,7 +184,7 @@ async fn a_pushed_trigger_declares_its_tier_and_declares_it_again_when_it_is_los
     let (mut control_loop, published) = publisher();
     control_loop.publish(|snapshot| snapshot.config.allow_metadata_tiers = true);
     let scaler = scaler(&published, &CancellationToken::new());
-    let mut pushes = open(&scaler, asker(&[("desiredReplicas", "6")])).await;
+    let mut pushes = open(&scaler, asker(&[("minReplicas", "6")])).await;
     let (count, ()) = tokio::join!(
         pushes_within(&mut pushes, seconds(5)),
         control_loop.take_declaration(Answer::Required(6)),
@@ -204,7 +203,7 @@ async fn a_declared_tier_that_is_answered_is_declared_again_now_and_then() {
     let (mut control_loop, published) = publisher();
     control_loop.publish(|snapshot| snapshot.config.allow_metadata_tiers = true);
     let scaler = scaler(&published, &CancellationToken::new());
-    let declaring = asker(&[("desiredReplicas", "6")]);
+    let declaring = asker(&[("minReplicas", "6")]);
     let (first, ()) = tokio::join!(
         scaler.is_active(Request::new(declaring.clone())),
         control_loop.take_declaration(Answer::Required(6)),

@@ -65,7 +65,7 @@ async fn a_call_in_flight_is_answered_before_the_end() {
     let server = start(&published).await;
     let mut client = server.client().await;
     let call =
-        tokio::spawn(async move { client.get_metrics(metrics_of(asker(&[("desiredReplicas", "6")]))).await });
+        tokio::spawn(async move { client.get_metrics(metrics_of(asker(&[("minReplicas", "6")]))).await });
     let declare = control_loop.declared.recv().await.unwrap();
     server.shutdown.cancel();
     let mut status = published::status(declare.policy.clone(), Answer::Required(6), control_loop.clock.now());

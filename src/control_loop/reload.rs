@@ -45,7 +45,9 @@ impl ControlLoop {
         self.status.allow_metadata_tiers = config.allow_metadata_tiers;
         self.status.warnings = config.warnings.iter().map(ToString::to_string).collect();
         for section in &changes.restart_needed {
-            self.status.warnings.push(format!("{section}: changed in the file; takes effect at the next start"));
+            self.status
+                .warnings
+                .push(format!("{section}: changed in the file; takes effect at the next start"));
         }
         for warning in &self.status.warnings {
             warn!(warning, "configuration");

@@ -95,7 +95,12 @@ impl Tier {
     }
 
     /// Takes new settings. What was learned stays; the pages stay unless they would now be read differently.
-    pub(super) fn reconfigure(&mut self, settings: TierSettings, tasks: CancellationToken, now: DateTime<Utc>) {
+    pub(super) fn reconfigure(
+        &mut self,
+        settings: TierSettings,
+        tasks: CancellationToken,
+        now: DateTime<Utc>,
+    ) {
         self.tasks.cancel();
         self.tasks = tasks;
         if settings.scrape != self.settings.scrape

@@ -23,8 +23,11 @@ pub(super) fn tier() -> TierId {
 pub(super) fn text(options: &TierOptions, router_url: &str) -> String {
     let [kv, tokens, waiting] = options.signal.weights();
     let TierId { namespace, name } = tier();
-    let (cold_start, floors, ramp) =
-        (format_span(nine_of_ten(options.cold_start)), floors(options.floor), ramp(options.max_ramp.as_deref()));
+    let (cold_start, floors, ramp) = (
+        format_span(nine_of_ten(options.cold_start)),
+        floors(options.floor),
+        ramp(options.max_ramp.as_deref()),
+    );
     let TierOptions { min, max, input_tokens_per_second, output_tokens_per_second, .. } = options;
     format!(
         r#"listen: {{grpc: "{grpc}", http: "{http}", health: "127.0.0.1:0"}}
