@@ -156,7 +156,8 @@ async fn a_hung_control_loop_is_answered_within_a_quarter_of_a_second() {
     let scaler = scaler(&published, &CancellationToken::new());
     // Nobody takes declarations: the first ones wait for an answer, later ones for room in the queue.
     for n in 0..20 {
-        let declaring = asker(&[("tier", &format!("declared-{n}")), ("minReplicas", "6")]);
+        let mut declaring = asker(&[("minReplicas", "6")]);
+        declaring.name = format!("declared-{n}");
         let began = Instant::now();
         let refused = scaler.get_metrics(Request::new(metrics_of(declaring))).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
