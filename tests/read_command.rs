@@ -164,7 +164,7 @@ fn endless_input_ends_at_a_bound() {
     assert!(error.contains("larger than 16 MiB"), "{error}");
     let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_owned();
     let error = failure(&read(&[&answer_once(head, vec![b'#'; 32 << 20])], b""));
-    assert!(error.contains("larger than 16 MiB"), "{error}");
+    assert!(error.contains("larger than 16777216 bytes"), "{error}");
 }
 
 #[test]
@@ -180,10 +180,10 @@ fn servers_that_give_no_page_are_failures_with_a_name() {
         "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
         vec![],
     );
-    assert!(failure(&read(&[&not_found], b"")).contains("the server answers 404 Not Found"));
+    assert!(failure(&read(&[&not_found], b"")).contains("status 404"));
 
     let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    assert!(failure(&read(&[&answer_once(elsewhere.to_owned(), vec![])], b"")).contains("302 Found"));
+    assert!(failure(&read(&[&answer_once(elsewhere.to_owned(), vec![])], b"")).contains("status 302"));
 
     let cut = answer_once(
         "HTTP/1.1 200 OK\r\ncontent-length: 60000\r\nconnection: close\r\n\r\n".to_owned(),

@@ -40,16 +40,15 @@ impl Router {
         self.held.pop_front()
     }
 
-    /// The replica with the fewest requests in flight; equals take turns.
+    /// The replica with the fewest requests in flight; equals take turns. Only those that serve count: when a pod that
+    /// has drained is noticed to be gone must not matter.
     pub(super) fn choose(&mut self, replicas: &[Replica]) -> Option<usize> {
-        let count = replicas.len();
+        let serving: Vec<usize> = (0..replicas.len()).filter(|index| replicas[*index].serves()).collect();
+        let count = serving.len();
         self.turn = (self.turn + 1) % count.max(1);
-        (0..count)
-            .map(|offset| (self.turn + offset) % count)
-            .filter(|index| replicas[*index].serves())
-            .min_by_key(|index| {
-                replicas[*index].engine().map_or(usize::MAX, super::engine_model::EngineModel::in_flight)
-            })
+        (0..count).map(|offset| serving[(self.turn + offset) % count]).min_by_key(|index| {
+            replicas[*index].engine().map_or(usize::MAX, super::engine_model::EngineModel::in_flight)
+        })
     }
 
     /// The router's own metrics page.
