@@ -39,7 +39,7 @@ impl Moment {
     /// The wall-clock time of this instant in a world that began at `base`.
     #[must_use]
     pub fn wall(self, base: DateTime<Utc>) -> DateTime<Utc> {
-        base + TimeDelta::nanoseconds((self.0 / 1000) as i64)
+        base + TimeDelta::nanoseconds((self.0 / 1000).cast_signed())
     }
 
     /// Seconds since the beginning.

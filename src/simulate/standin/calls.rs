@@ -38,7 +38,8 @@ impl Calls {
 
     /// `GetMetricSpec`; without a spec there is no metric.
     pub(super) async fn metric_spec(&mut self) -> Result<Spec, String> {
-        let response = self.client.get_metric_spec(self.reference.clone()).await.map_err(told)?;
+        let response =
+            self.client.get_metric_spec(self.reference.clone()).await.map_err(|status| told(&status))?;
         let spec = response.into_inner().metric_specs.into_iter().next();
         spec.map(|spec| Spec { target: target_of(&spec), name: spec.metric_name })
             .ok_or_else(|| "GetMetricSpec: no metric specs".to_owned())
@@ -64,8 +65,20 @@ impl Calls {
             scaled_object_ref: Some(self.reference.clone()),
             metric_name: spec.name.clone(),
         };
-        let values = self.client.get_metrics(request).await.map_err(told)?.into_inner().metric_values;
-        let active = self.client.is_active(self.reference.clone()).await.map_err(told)?.into_inner().result;
+        let values = self
+            .client
+            .get_metrics(request)
+            .await
+            .map_err(|status| told(&status))?
+            .into_inner()
+            .metric_values;
+        let active = self
+            .client
+            .is_active(self.reference.clone())
+            .await
+            .map_err(|status| told(&status))?
+            .into_inner()
+            .result;
         if values.is_empty() {
             return Err(format!("no matching metrics found for {}", spec.name));
         }
@@ -76,9 +89,13 @@ impl Calls {
 
     /// Holds `StreamIsActive` open and tells each message; ends with the stream.
     pub(super) async fn push(&mut self, mut told_active: impl FnMut(bool)) -> Result<(), String> {
-        let mut stream =
-            self.client.stream_is_active(self.reference.clone()).await.map_err(told)?.into_inner();
-        while let Some(message) = stream.message().await.map_err(told)? {
+        let mut stream = self
+            .client
+            .stream_is_active(self.reference.clone())
+            .await
+            .map_err(|status| told(&status))?
+            .into_inner();
+        while let Some(message) = stream.message().await.map_err(|status| told(&status))? {
             told_active(message.result);
         }
         Ok(())
@@ -98,7 +115,7 @@ fn milli(value: f64) -> i64 {
     if value.is_finite() { (value.max(0.0) * 1000.0).round() as i64 } else { 0 }
 }
 
-fn told(status: tonic::Status) -> String {
+fn told(status: &tonic::Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
 }
 
