@@ -1,4 +1,4 @@
-//! The pods of one scale target, as a ReplicaSet keeps them. Pure.
+//! The pods of one scale target, as a `ReplicaSet` keeps them. Pure.
 //!
 //! Events are arrivals, changes of a pod's life and changes of the count; between them engines are run lazily.
 
@@ -120,7 +120,7 @@ impl Cluster {
         self.spec
     }
 
-    /// `status.replicas`: pods that exist and aren't being deleted, ready or not. A ReplicaSet creates at once.
+    /// `status.replicas`: pods that exist and aren't being deleted, ready or not. A `ReplicaSet` creates at once.
     #[must_use]
     pub fn status(&self) -> u32 {
         let supply = self.supply();
@@ -250,7 +250,7 @@ impl Cluster {
         self.replicas.push(Replica::created(number, self.now, PENDING, cold_start));
     }
 
-    /// Deletes the pod that a ReplicaSet would: one that isn't ready before one that is, the youngest first.
+    /// Deletes the pod that a `ReplicaSet` would: one that isn't ready before one that is, the youngest first.
     fn remove_one(&mut self) {
         let rank = |replica: &Replica| match replica.life() {
             Life::Pending { .. } => 2,

@@ -10,7 +10,7 @@ const PICOS: [f64; 3] = [1e9, 1e6, 1e3];
 ///
 /// P: prompt tokens computed in the step; B: sequences that decode; K: tokens of their contexts; S: for each chunk of a
 /// prompt, its tokens times the mean context that they attend to. The form fits measured vLLM 0.19 runs within 2.3 % over
-/// mean, p50, p90 and p99 of TTFT, TPOT and latency (the runs are published with LLMServingSim, MIT licence).
+/// mean, p50, p90 and p99 of TTFT, TPOT and latency (the runs are published with `LLMServingSim`, MIT licence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLaw {
     base: u64,
@@ -72,7 +72,7 @@ impl EngineSettings {
         }
     }
 
-    /// RTX 4090 with an 8B model in BF16: fitted to real vLLM 0.19 runs published with LLMServingSim (MIT), 41,408 KV
+    /// RTX 4090 with an 8B model in BF16: fitted to real vLLM 0.19 runs published with `LLMServingSim` (MIT), 41,408 KV
     /// tokens. KV binds at about 33 requests, so that a KV target means something here; the demo's default.
     #[must_use]
     pub fn rtx4090_8b() -> Self {

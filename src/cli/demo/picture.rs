@@ -54,7 +54,12 @@ impl ScalerSays {
             required: decision.required(),
             demand: decision.demand,
             because,
-            held: decision.held.as_ref().map(|r| format!("{}: {}", r.kind.name(), r.because)),
+            // What holds the number may also be what set it: said once.
+            held: decision
+                .held
+                .as_ref()
+                .filter(|held| **held != decision.winner)
+                .map(|held| format!("{}: {}", held.kind.name(), held.because)),
             asks: decision
                 .asks
                 .iter()

@@ -1,4 +1,4 @@
-//! The live view in a terminal: numbers of now, why, and the last two hours as a plot.
+//! The live view in a terminal: numbers of now, why, and up to two hours as a plot.
 
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use crate::units::format_span;
 const FRAME_TIME: Duration = Duration::from_millis(200);
 /// How long a look for a key may take: the reading thread ends within this.
 const KEY_PATIENCE: Duration = Duration::from_millis(100);
+/// The plot shows at least this much.
+const SHORTEST_PLOT_MINUTES: f64 = 30.0;
 /// Wishes that are not taken yet; more keys than that are lost.
 const KEY_QUEUE: usize = 16;
 
@@ -208,6 +210,8 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, samples: &Samples) {
         .filter(|(_, queueing)| *queueing >= 1.0)
         .map(|(x, _)| (x, 0.2))
         .collect();
+    // The plot grows with the run, up to what is kept.
+    let oldest = demand.first().map_or(0.0, |(minutes, _)| *minutes).min(-SHORTEST_PLOT_MINUTES);
     let top = [&demand, &required, &ready].into_iter().flatten().map(|(_, y)| *y).fold(4.0, f64::max).ceil();
     let lines = [
         ("demand", &demand, Color::Cyan, GraphType::Line),
@@ -227,8 +231,12 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, samples: &Samples) {
         })
         .collect();
     let chart = Chart::new(datasets)
-        .block(Block::bordered().title("replicas over the last two hours (minutes)"))
-        .x_axis(Axis::default().bounds([-120.0, 0.0]).labels(["-120", "-60", "now"]))
+        .block(Block::bordered().title("replicas over the last minutes; red where users queue"))
+        .x_axis(Axis::default().bounds([oldest, 0.0]).labels([
+            format!("{oldest:.0} min"),
+            format!("{:.0}", oldest / 2.0),
+            "now".to_owned(),
+        ]))
         .y_axis(Axis::default().bounds([0.0, top]).labels(["0".to_owned(), format!("{top}")]));
     frame.render_widget(chart, area);
 }

@@ -193,12 +193,9 @@ mod tests {
     #[test]
     fn tolerance_zero_always_goes_to_the_number() {
         let exact = Tolerances { up: 0.0, down: 0.0 };
-        for (status, value) in [(20, 21.0), (20, 20.0), (20, 19.0), (100, 101.0)] {
-            assert_eq!(
-                f64::from(proposal(replicas(value), status, exact, Generation::Since133)),
-                value,
-                "{status}"
-            );
+        for (status, value) in [(20, 21), (20, 20), (20, 19), (100, 101)] {
+            let metric = replicas(f64::from(value));
+            assert_eq!(proposal(metric, status, exact, Generation::Since133), value, "{status}");
         }
     }
 
