@@ -136,3 +136,14 @@ fn numbers_on_the_page_agree_with_each_other() {
     // 41,408 tokens and the null block.
     assert!(page.contains("block_size=\"16\"") && page.contains("num_gpu_blocks=\"2589\""));
 }
+
+#[test]
+fn the_scaler_s_own_reader_misses_nothing_on_it() {
+    let engine = simulated_engine();
+    let page = simulated_page();
+    let read = keda_vllm_scaler::engines::read_page(page.as_bytes(), None, None).unwrap();
+    assert_eq!(read.missing, []);
+    assert_eq!(read.kv_tokens_per_engine, Some(f64::from(engine.settings().kv_blocks * 16)));
+    assert_eq!(read.engines[0].running, Some(f64::from(engine.metrics().gauges.running)));
+    assert_eq!(read.engines[0].finished_total, Some(engine.metrics().finished as f64));
+}

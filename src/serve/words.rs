@@ -21,6 +21,7 @@ pub fn words(name: &str) -> &str {
         "justStarted" => "just started",
         "tooFewKnown" => "too few known",
         "deadBand" => "dead band",
+        "unknownLoad" => "unknown load",
         same => same,
     }
 }

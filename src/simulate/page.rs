@@ -45,6 +45,7 @@ pub fn render(identity: &PageIdentity<'_>, settings: &EngineSettings, metrics: &
     counters(&mut page, metrics);
     histograms(&mut page, metrics);
     cache_config(&mut page, settings);
+    page.http_requests(metrics.finished);
     page.finish()
 }
 

@@ -51,6 +51,13 @@ impl<'a> PageWriter<'a> {
         self.push(&[name, " ", &python_float(value), "\n"]);
     }
 
+    /// What vLLM's front end counts of its own requests: on a real page it stands behind all of the engine's families.
+    pub(super) fn http_requests(&mut self, answered: u64) {
+        self.comments("", "http_requests_total", "Requests by method, status and handler.", "counter");
+        let labels = "{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} ";
+        self.push(&["http_requests_total", labels, &python_float(answered as f64), "\n"]);
+    }
+
     pub(super) fn gauge(&mut self, name: &str, help: &str, rows: &[(Option<Extra<'_>>, f64)]) {
         self.comments("vllm:", name, help, "gauge");
         for (extra, value) in rows {
