@@ -74,9 +74,9 @@ impl Bounds {
             || Reason { kind: BoundKind::Demand, because: "nothing is needed".to_owned() },
             reason,
         );
-        let hold = self.strongest(&HOLDS).filter(|hold| hold.replicas > needed);
-        let wanted = hold.map_or(needed, |hold| hold.replicas);
-        let held = hold.filter(|_| needed < self.max).map(reason);
+        let stronger = self.strongest(&HOLDS).filter(|bound| bound.replicas > needed);
+        let wanted = stronger.map_or(needed, |bound| bound.replicas);
+        let held = stronger.filter(|_| needed < self.max).map(reason);
         let beyond_max = (needed > self.max).then_some(needed);
         let mut because = format!("max {}", self.max);
         if beyond_max.is_some() {
