@@ -31,7 +31,7 @@ tiers:
 - name: {name}
   namespace: {namespace}
   source: {{fixed: {{urls: ["http://127.0.0.1:1/metrics"]}}}}   # the demo hands in its pods, as a pod watch would
-  activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{tier: {MODEL}}}}}
+  activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{model: {MODEL}}}}}
   replicas: {{min: {min}, max: {max}}}
   coldStart: {cold_start}
   signals:
