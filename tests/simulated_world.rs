@@ -112,8 +112,11 @@ fn the_router_holds_requests_while_nobody_serves_and_sends_them_when_one_is_read
     world.advance(at(30.0));
     let held = world.cluster().router().held();
     assert!(held > 10, "{held}");
-    let page = world.cluster().router().page("chat");
-    assert!(page.contains(&format!("simulated_router_queued_requests{{tier=\"chat\"}} {held}\n")), "{page}");
+    let page = world.cluster().router().page("llama");
+    assert!(
+        page.contains(&format!("simulated_router_queued_requests{{model=\"llama\"}} {held}\n")),
+        "{page}"
+    );
     assert_eq!(world.status().queueing, held as u64);
     world.scale(1);
     world.advance(at(89.0));

@@ -6,6 +6,7 @@
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use crate::simulate::world::Outcome;
 use crate::units::format_span;
 
 mod compare;
@@ -19,7 +20,7 @@ mod session;
 mod view;
 
 pub use options::Args;
-use session::{Session, Settings};
+use session::{End, Session, Settings};
 
 /// Runs the command.
 ///
@@ -49,15 +50,24 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let session = if tui { view::run(session).await? } else { lines::run(session, options.every).await };
     let end = session.stop().await;
-    println!("\nplaying the same arrivals under a plain KV target ...");
-    let rival = tokio::task::spawn_blocking({
-        let end = end.clone();
-        move || end.rival()
-    })
-    .await?;
-    println!("\n{}", compare::table(&end.outcome, &rival));
+    println!("\nplaying the same arrivals under a plain KV target; Ctrl-C leaves it out ...");
+    let rival = rival_unless_interrupted(end.clone()).await;
+    println!("\n{}", compare::table(&end.outcome, rival.as_ref()));
     if let Some(note) = compare::pace_note(end.slowest_pace, options.speed) {
         println!("{note}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Computes on a thread of its own, which an impatient end of the process need not wait for.
+async fn rival_unless_interrupted(end: End) -> Option<Outcome> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more after an interruption.
+        drop(send.send(end.rival()));
+    });
+    tokio::select! {
+        rival = receive => rival.ok(),
+        _ = tokio::signal::ctrl_c() => None,
+    }
 }

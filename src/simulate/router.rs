@@ -53,13 +53,13 @@ impl Router {
 
     /// The router's own metrics page.
     #[must_use]
-    pub fn page(&self, tier: &str) -> String {
+    pub fn page(&self, model: &str) -> String {
         let mut page = String::new();
         let text = "Requests that wait because no replica serves.";
         // Writing to a String can't fail.
         let written = write!(
             page,
-            "# HELP {QUEUE_METRIC} {text}\n# TYPE {QUEUE_METRIC} gauge\n{QUEUE_METRIC}{{tier=\"{tier}\"}} {}\n",
+            "# HELP {QUEUE_METRIC} {text}\n# TYPE {QUEUE_METRIC} gauge\n{QUEUE_METRIC}{{model=\"{model}\"}} {}\n",
             self.held.len()
         );
         debug_assert!(written.is_ok());

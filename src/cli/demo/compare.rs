@@ -5,28 +5,25 @@ use std::fmt::Write as _;
 use crate::simulate::world::Outcome;
 use crate::units::format_span;
 
-/// The table.
-pub(super) fn table(ours: &Outcome, rival: &Outcome) -> String {
+/// The table; without a rival its column is empty.
+pub(super) fn table(ours: &Outcome, rival: Option<&Outcome>) -> String {
     let seconds = |o: &Outcome| o.first_token_p95_seconds.map_or("-".to_owned(), |s| format!("{s:.2} s"));
-    let rows: [(&str, String, String); 8] = [
-        ("queueing minutes *", ours.queueing_minutes.to_string(), rival.queueing_minutes.to_string()),
-        ("GPU-hours", format!("{:.2}", ours.gpu_hours), format!("{:.2}", rival.gpu_hours)),
-        ("time to first token, p95", seconds(ours), seconds(rival)),
-        ("replica starts", ours.starts.to_string(), rival.starts.to_string()),
-        ("requests", ours.requests.to_string(), rival.requests.to_string()),
-        ("  finished", ours.finished.to_string(), rival.finished.to_string()),
-        ("  still in flight", ours.in_flight.to_string(), rival.in_flight.to_string()),
-        (
-            "  aborted or refused",
-            (ours.aborted + ours.refused).to_string(),
-            (rival.aborted + rival.refused).to_string(),
-        ),
+    let rows: [(&str, fn(&Outcome) -> String); 8] = [
+        ("queueing minutes *", |o| o.queueing_minutes.to_string()),
+        ("GPU-hours", |o| format!("{:.2}", o.gpu_hours)),
+        ("time to first token, p95", seconds),
+        ("replica starts", |o| o.starts.to_string()),
+        ("requests", |o| o.requests.to_string()),
+        ("  finished", |o| o.finished.to_string()),
+        ("  still in flight", |o| o.in_flight.to_string()),
+        ("  aborted or refused", |o| (o.aborted + o.refused).to_string()),
     ];
-    let mut table =
-        format!("{:<26} {:>14} {:>20}\n", format_span(whole(ours)), "this scaler", "plain KV target **");
-    for (name, ours, rival) in rows {
+    let span = format_span(whole(ours));
+    let mut table = format!("{span:<26} {:>14} {:>20}\n", "this scaler", "plain KV target **");
+    for (name, value) in rows {
+        let rival = rival.map_or("-".to_owned(), value);
         // Writing to a String can't fail.
-        let written = writeln!(table, "{name:<26} {ours:>14} {rival:>20}");
+        let written = writeln!(table, "{name:<26} {:>14} {rival:>20}", value(ours));
         debug_assert!(written.is_ok());
     }
     table.push_str(
@@ -71,7 +68,7 @@ mod tests {
             in_flight: 99,
         };
         let rival = Outcome { queueing_minutes: 14, first_token_p95_seconds: None, ..ours };
-        let table = table(&ours, &rival);
+        let table = table(&ours, Some(&rival));
         let row = |name: &str| {
             let line = table.lines().find(|line| line.contains(name)).unwrap();
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()

@@ -36,7 +36,7 @@ tiers:
   namespace: {namespace}
   source: {{fixed: {{urls: ["http://127.0.0.1:1/metrics"]}}}}   # the demo hands in its pods, as a pod watch would
   scrape: {{interval: 5s, staleAfter: 45s}}   # the clock runs fast: half a second of a busy machine is half a minute
-  activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{tier: {MODEL}}}}}
+  activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{model: {MODEL}}}}}
   replicas: {{min: {min}, max: {max}}}
   coldStart: {cold_start}
   signals:
