@@ -102,7 +102,6 @@ fn observation(round: u32) -> Observation {
                         prefill_tokens_per_step: 40.0 * x,
                         decode_tokens_per_step: 20.0 + 9.0 * (x * 40.0).sin(),
                     }),
-                    ..ReplicaLoad::default()
                 }),
                 page_age: Some(Duration::from_secs(u64::from(n % 5))),
                 error: silent.then(|| "timeout".to_owned()),

@@ -474,7 +474,8 @@ fn mean_lengths_come_from_finished_requests() {
         }])
     };
     tier.page("a", at(0.0), Ok(lengths(100.0)));
-    assert_eq!(tier.observe(at(0.0)).load.mean_input_tokens, None);
+    let first = tier.observe(at(0.0)).load.mean_input_tokens;
+    assert_eq!(first, Some(300.0), "of those that it had finished before");
     tier.page("a", at(5.0), Ok(lengths(110.0)));
     let load = tier.observe(at(5.0)).load;
     assert_eq!((load.mean_input_tokens, load.mean_output_tokens), (Some(300.0), Some(50.0)));
@@ -742,5 +743,24 @@ fn a_round_of_a_thousand_replicas() {
         "1,000 replicas: {:?} for the pages of a round, {:?} an observation",
         pages / 20,
         observing / 20
+    );
+}
+
+#[test]
+fn totals_are_exact_over_missed_rounds_and_restarts() {
+    let mut tier = tier(&["a", "b"], Phase::Listed);
+    tier.page("a", at(0.0), Ok(page(100.0)));
+    tier.page("b", at(0.0), Ok(page(7.0)));
+    assert_eq!(tier.observe(at(0.0)).totals.output_tokens, 0.0, "what was before counts not");
+    tier.page("a", at(5.0), Ok(page(130.0)));
+    // Far too long for a rate, and still the same process.
+    tier.page("b", at(100.0), Ok(page(17.0)));
+    assert_eq!(tier.observe(at(100.0)).totals.output_tokens, 40.0);
+    // A process that began anew has counted from zero.
+    tier.page("a", at(105.0), Ok(page(4.0)));
+    let totals = tier.observe(at(105.0)).totals;
+    assert_eq!(
+        (totals.output_tokens, totals.input_tokens, totals.uncached_input_tokens),
+        (44.0, 440.0, 264.0)
     );
 }

@@ -316,3 +316,12 @@ fn no_damage_makes_the_reader_panic() {
         }
     }
 }
+
+#[test]
+fn a_whole_row_of_the_cache_s_size_counts_even_at_the_end_of_a_page() {
+    let text = String::from_utf8(capture("0.32.0/single/100")).unwrap();
+    let (cache, rest): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.contains("cache_config_info"));
+    let moved = format!("{}\n{}\n", rest.join("\n"), cache.join("\n"));
+    assert_eq!(read("0.32.0/single/100", moved.as_bytes()).kv_tokens_per_engine, Some(1536.0));
+}

@@ -124,7 +124,7 @@ fn a_known_tier_has_its_numbers_and_its_reasons() {
         (format!("bound_replicas{{{CHAT},kind=\"floor\"}}"), 6.0),
         (format!("bound_replicas{{{CHAT},kind=\"max\"}}"), 40.0),
         (format!("floor_replicas{{{CHAT}}}"), 6.0),
-        (format!("binding{{{CHAT},kind=\"floor\"}}"), 1.0),
+        (format!("binding{{{CHAT},kind=\"hold\"}}"), 1.0),
         (format!("held{{{CHAT},kind=\"hold\"}}"), 1.0),
         (format!("expected_replicas{{{CHAT}}}"), 5.0),
         (format!("known_replicas{{{CHAT}}}"), 4.0),

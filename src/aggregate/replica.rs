@@ -89,6 +89,7 @@ impl Replica {
         let Some((last, before)) = self.page.take() else {
             self.absent_was_zero = true;
             self.readings.begin(at, waiting);
+            shape.begin(&page);
             self.page = Some((at, page));
             return;
         };

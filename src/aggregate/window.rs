@@ -9,7 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::quantiles::Growth;
-use super::rates::{Counter, Increase, find};
+use super::rates::{Counter, Increase, find, increase};
 use crate::decision::observation::TierLoad;
 use crate::engines::EnginePage;
 
@@ -32,6 +32,9 @@ pub(super) struct Shape {
     window: Duration,
     bin_seconds: i64,
     bins: BTreeMap<i64, Bin>,
+    /// Of the requests that replicas had finished before they were first read: what a request is like until one has
+    /// been seen to finish.
+    before: Option<Lengths>,
 }
 
 /// What all replicas added in one bin.
@@ -83,7 +86,20 @@ impl Mean {
 impl Shape {
     pub(super) fn new(window: Duration) -> Self {
         let bin_seconds = (window / BINS_IN_SHAPE_WINDOW).as_secs().try_into().unwrap_or(i64::MAX);
-        Self { window, bin_seconds: bin_seconds.max(SHORTEST_BIN_SECONDS), bins: BTreeMap::new() }
+        Self {
+            window,
+            bin_seconds: bin_seconds.max(SHORTEST_BIN_SECONDS),
+            bins: BTreeMap::new(),
+            before: Some(Lengths::default()),
+        }
+    }
+
+    /// Takes the first page of a process: its histograms tell of every request since its start.
+    pub(super) fn begin(&mut self, page: &EnginePage) {
+        if let Some(before) = &mut self.before {
+            let nothing = EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() };
+            before.add(&increase(&nothing, page, true));
+        }
     }
 
     /// Adds what the page `now`, read at `at`, counts beyond `before`.
@@ -112,6 +128,9 @@ impl Shape {
             }
         }
         bin.lengths.add(increase);
+        if !bin.lengths.is_empty() {
+            self.before = None;
+        }
         while self.bins.len() > MAX_BINS {
             self.bins.pop_first();
         }
@@ -144,6 +163,9 @@ impl Shape {
         for bin in self.bins.range(self.bin_of(now, MEAN_WINDOW) + 1..).map(|(_, bin)| bin) {
             lengths.merge(bin.lengths);
         }
+        if let Some(before) = self.before {
+            lengths = before;
+        }
         load.mean_input_tokens = lengths.input.value().or_else(|| lengths.input_by_finished.value());
         load.mean_output_tokens = lengths.output.value().or_else(|| lengths.output_by_finished.value());
         let computed_share = lengths.computed_share.value().map(|share| share.min(1.0));
@@ -157,6 +179,13 @@ impl Shape {
 }
 
 impl Lengths {
+    /// No request was seen to finish.
+    fn is_empty(&self) -> bool {
+        [self.input, self.output, self.input_by_finished, self.output_by_finished]
+            .iter()
+            .all(|mean| mean.count <= 0.0)
+    }
+
     fn add(&mut self, increase: &Increase) {
         let finished = increase.of(Counter::Finished).or(increase.of(Counter::Measured));
         let (input, output) = (increase.of(Counter::Input), increase.of(Counter::Output));

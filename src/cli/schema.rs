@@ -19,6 +19,12 @@ pub struct Args {
 /// When standard output is closed.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = if args.markdown { schema::markdown() } else { format!("{:#}\n", schema::json_schema()) };
-    std::io::stdout().write_all(text.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // `schema | head` is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        written => {
+            written?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::EXIT_BAD_CONFIGURATION;
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, LoadError};
 use crate::server::{self, ServerOptions};
 use crate::supervise::Signals;
 use crate::telemetry::{self, LogFormat};
@@ -36,15 +36,16 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { config: file, log_format, log } = args;
     let config = match config::load_file(&file) {
         Ok(config) => config,
+        Err(LoadError::Io(error)) => return Err(error).with_context(|| file.display().to_string()),
         Err(error) => {
-            eprintln!("{}: {error}", file.display());
+            eprintln!("error: {}: {error}", file.display());
             return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
         }
     };
     let missing = config::missing_files(&config);
     if !missing.is_empty() {
         for problem in missing {
-            eprintln!("{}: {problem}", file.display());
+            eprintln!("error: {}: {problem}", file.display());
         }
         return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
     }

@@ -21,9 +21,7 @@ impl ControlLoop {
     pub(super) async fn configure(&mut self, update: ConfigUpdate) {
         match update {
             ConfigUpdate::Rejected(problems) => {
-                if self.status.rejected.as_ref() != Some(&problems) {
-                    error!(file = self.status.file, problems, "new configuration refused; the old one stays");
-                }
+                error!(file = self.status.file, problems, "new configuration refused; the old one stays");
                 self.counters.config_rejected(self.clock.now());
                 self.status.rejected = Some(problems);
             }

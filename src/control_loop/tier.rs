@@ -214,9 +214,8 @@ impl Tier {
                 tier,
                 from,
                 to,
-                cause = decision.winner.kind.name(),
-                held_by = decision.held.as_ref().map(|held| held.kind.name()),
-                because = decision.winner.because,
+                cause = decision.binding().kind.name(),
+                because = decision.binding().because,
                 "required replicas changed"
             ),
             Answer::Unknown { why } => {

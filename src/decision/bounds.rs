@@ -74,7 +74,11 @@ impl Bounds {
             || Reason { kind: BoundKind::Demand, because: "nothing is needed".to_owned() },
             reason,
         );
-        let stronger = self.strongest(&HOLDS).filter(|bound| bound.replicas > needed);
+        // While too little is known, that is why the number stands, also where a need happens to be the same.
+        let explains = |bound: &&Bound| {
+            bound.replicas > needed || (bound.kind == BoundKind::TooFewKnown && bound.replicas == needed)
+        };
+        let stronger = self.strongest(&HOLDS).filter(explains);
         let wanted = stronger.map_or(needed, |bound| bound.replicas);
         let held = stronger.filter(|_| needed < self.max).map(reason);
         let beyond_max = (needed > self.max).then_some(needed);

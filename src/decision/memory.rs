@@ -133,11 +133,11 @@ impl Memory {
             self.known_answer = None;
             self.signals = Default::default();
             self.latency_ratio = None;
+            self.blind_since = None;
         }
         self.replicas.clear();
         self.waiting_scrapes = 0;
         self.waiting_counted = None;
-        self.blind_since = None;
         self.seen_since_start = 0;
         self.clock.resume(now);
         self.started = Some(self.clock.at(now));

@@ -81,7 +81,7 @@ impl Reading<'_> {
             dialect: self.dialect(page),
             model: Some(model),
             process_start_seconds: self.rows.process_start.filter(|start| !start.is_nan()),
-            kv_tokens_per_engine: self.kv_tokens_per_engine(),
+            kv_tokens_per_engine: self.kv_tokens_per_engine(engines.len()),
             awake,
             rejected_total: self.rejected_total(),
             speculative,
@@ -165,10 +165,12 @@ impl Reading<'_> {
         Some((self.value(engine, Metric::PromptTokens)? - hits).max(0.0))
     }
 
-    fn kv_tokens_per_engine(&self) -> Option<f64> {
+    fn kv_tokens_per_engine(&self, engines: usize) -> Option<f64> {
         // Its rows don't name the model, so on a page of several nobody can say whose cache it is.
-        let attributable = self.rows.models.len() == 1 && self.settled(Metric::CacheConfig);
-        self.rows.cache.tokens_per_engine().filter(|_| attributable)
+        let attributable = self.rows.models.len() == 1;
+        // A row is whole or not there: with one for each engine nothing can have been cut off.
+        let whole = self.settled(Metric::CacheConfig) || self.rows.cache.count() == engines;
+        self.rows.cache.tokens_per_engine().filter(|_| attributable && whole)
     }
 
     fn rejected_total(&self) -> Option<f64> {

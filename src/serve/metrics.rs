@@ -113,7 +113,13 @@ fn answer(series: &mut TierSeries<'_>, status: &TierStatus) {
     );
     series.gauge("answer_unknown", "1 while KEDA is answered an error", Some(truth(unknown)));
     series.gauge("decision_timestamp_seconds", "When the answer was decided", Some(seconds(decision.at)));
-    series.labelled("binding", "1 for what set the answer", "kind", decision.winner.kind.name(), Some(1.0));
+    series.labelled(
+        "binding",
+        "1 for what set the answer",
+        "kind",
+        decision.binding().kind.name(),
+        Some(1.0),
+    );
     if let Some(held) = &decision.held {
         series.labelled(
             "held",

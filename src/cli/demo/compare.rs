@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use crate::simulate::world::Outcome;
 use crate::units::format_span;
 
+/// What a row shows of a run.
+type Cell = fn(&Outcome) -> String;
+
 /// The table; without a rival its column is empty.
 pub(super) fn table(ours: &Outcome, rival: Option<&Outcome>) -> String {
     let seconds = |o: &Outcome| o.first_token_p95_seconds.map_or("-".to_owned(), |s| format!("{s:.2} s"));
-    let rows: [(&str, fn(&Outcome) -> String); 8] = [
+    let rows: [(&str, Cell); 8] = [
         ("queueing minutes *", |o| o.queueing_minutes.to_string()),
         ("GPU-hours", |o| format!("{:.2}", o.gpu_hours)),
         ("time to first token, p95", seconds),
@@ -28,7 +31,8 @@ pub(super) fn table(ours: &Outcome, rival: Option<&Outcome>) -> String {
     }
     table.push_str(
         "\n*  minutes in which a request had been queued for more than 5 s\n\
-         ** an HPA on mean KV cache usage of 80 %, defaults of KEDA and Kubernetes, scraped every 15 s\n",
+         ** an HPA on mean KV cache usage of 80 %, defaults of KEDA and Kubernetes, scraped every 15 s, and no floor:\n   \
+         `demo --floor none` compares without ours too\n",
     );
     table
 }

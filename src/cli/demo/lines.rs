@@ -1,5 +1,6 @@
 //! The demo without a terminal: a line an interval of simulated time.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use super::picture::Picture;
@@ -7,7 +8,9 @@ use super::session::Session;
 
 /// Prints lines until the time is over or Ctrl-C; gives the session back.
 pub(super) async fn run(mut session: Session, every: Duration) -> Session {
-    println!("{}", header());
+    if !told(&header()) {
+        return session;
+    }
     let clock = session.clock();
     loop {
         let left = session.left();
@@ -18,8 +21,15 @@ pub(super) async fn run(mut session: Session, every: Duration) -> Session {
             () = clock.sleep(every.min(left)) => {}
             _ = tokio::signal::ctrl_c() => return session,
         }
-        println!("{}", line(&session.picture()));
+        if !told(&line(&session.picture())) {
+            return session;
+        }
     }
+}
+
+/// False when nobody reads any more: `demo | head` ends the demo.
+fn told(line: &str) -> bool {
+    writeln!(std::io::stdout(), "{line}").is_ok()
 }
 
 fn header() -> String {

@@ -44,7 +44,8 @@ pub(super) fn all(tiers: &Tiers, style: Style) -> String {
             Answer::Unknown { why } => ("?".to_owned(), "unknown", why.as_str(), Some(Tone::Bad)),
             Answer::Required(n) => {
                 let tone = ready.is_some_and(|ready| ready < *n).then_some(Tone::Warning);
-                (n.to_string(), words(&decision.winner.kind), decision.winner.because.as_str(), tone)
+                let binding = decision.held.as_ref().unwrap_or(&decision.winner);
+                (n.to_string(), words(&binding.kind), binding.because.as_str(), tone)
             }
         };
         table.row(

@@ -109,7 +109,7 @@ fn one_floor(section: &Section<'_>, max: Option<u32>, problems: &mut Problems) -
     let window = window(section, problems);
     let name: Option<String> = section.optional("name")?;
     let window = window?;
-    let name = name.unwrap_or_else(|| format!("{} - {}", window.start, window.end));
+    let name = name.unwrap_or_else(|| format!("{} to {}", window.start, window.end));
     Ok(Floor { name, window, replicas: replicas? })
 }
 

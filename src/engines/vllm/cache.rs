@@ -49,6 +49,11 @@ impl<'p> CacheRows<'p> {
         Ok(())
     }
 
+    /// Rows so far.
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
     /// KV tokens of one engine; None where the rows don't tell, or contradict each other.
     pub(super) fn tokens_per_engine(&self) -> Option<f64> {
         let first = self.rows.first()?;

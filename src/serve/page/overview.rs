@@ -18,7 +18,7 @@ pub(super) fn list(snapshot: &Snapshot) -> Markup {
                     th.num scope="col" { "Ready" }
                     th.num scope="col" { "Demand" }
                     th scope="col" { "What binds" }
-                    th scope="col" { "Last 6 hours" }
+                    th scope="col" { "Lately" }
                 }
             }
             tbody {

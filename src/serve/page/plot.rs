@@ -12,7 +12,10 @@ use maud::{Markup, html};
 use crate::history::HistoryPoint;
 use crate::serve::words::{UNKNOWN, decimal};
 
-const MINUTES: i64 = 360;
+/// The longest span that is drawn.
+const MOST_MINUTES: i64 = 360;
+/// The shortest: a tier's first minutes are not drawn as if they were hours.
+const FEWEST_MINUTES: i64 = 30;
 const HEIGHT_UNITS: f64 = 1000.0;
 const TOP_PIXELS: f64 = 14.0;
 const PLOT_PIXELS: f64 = 190.0;
@@ -29,6 +32,8 @@ const MOST_STEPS: f64 = 5.0;
 struct Frame {
     /// The last minute.
     end: i64,
+    /// Minutes in the frame: as many as there are points for, up to six hours.
+    minutes: i64,
     top: f64,
     step: f64,
 }
@@ -36,9 +41,11 @@ struct Frame {
 impl Frame {
     fn new(points: &[HistoryPoint], now: DateTime<Utc>) -> Self {
         let end = now.timestamp().div_euclid(60);
+        let since_first = points.first().map_or(0, |point| end - point.minute);
+        let minutes = since_first.clamp(FEWEST_MINUTES, MOST_MINUTES);
         let largest = points
             .iter()
-            .filter(|p| (end - MINUTES..=end).contains(&p.minute))
+            .filter(|p| (end - minutes..=end).contains(&p.minute))
             .flat_map(|p| [p.demand, p.required, p.ready])
             .filter(|value| value.is_finite())
             .fold(1.0_f64, |largest, value| largest.max(f64::from(value)));
@@ -52,11 +59,15 @@ impl Frame {
             }
             power *= 10.0;
         };
-        Self { end, top: (needed / step).ceil() * step, step }
+        Self { end, minutes, top: (needed / step).ceil() * step, step }
+    }
+
+    fn start(&self) -> i64 {
+        self.end - self.minutes
     }
 
     fn x(&self, minute: i64) -> i64 {
-        (minute - (self.end - MINUTES)).clamp(0, MINUTES)
+        (minute - self.start()).clamp(0, self.minutes)
     }
 
     fn y(&self, value: f64) -> i64 {
@@ -67,7 +78,7 @@ impl Frame {
     fn runs(&self, points: &[HistoryPoint], value: fn(&HistoryPoint) -> f32) -> Vec<Vec<(i64, i64)>> {
         let mut runs: Vec<Vec<(i64, i64)>> = Vec::new();
         let mut last_minute = None;
-        for point in points.iter().filter(|p| (self.end - MINUTES..self.end).contains(&p.minute)) {
+        for point in points.iter().filter(|p| (self.start()..self.end).contains(&p.minute)) {
             let value = f64::from(value(point));
             if !value.is_finite() {
                 last_minute = None;
@@ -139,6 +150,15 @@ fn append(path: &mut String, text: std::fmt::Arguments<'_>) {
     debug_assert!(written.is_ok(), "a String takes all text");
 }
 
+/// What the plot shows, in words: `the last 6 hours`, or as much as there is.
+pub(super) fn span(points: &[HistoryPoint], now: DateTime<Utc>) -> String {
+    match Frame::new(points, now).minutes {
+        MOST_MINUTES => "the last 6 hours".to_owned(),
+        minutes if minutes > 120 => format!("the last {} hours", minutes / 60),
+        minutes => format!("the last {minutes} minutes"),
+    }
+}
+
 /// The plot of a tier's page.
 pub(super) fn plot(points: &[HistoryPoint], now: DateTime<Utc>) -> Markup {
     if points.is_empty() {
@@ -148,11 +168,11 @@ pub(super) fn plot(points: &[HistoryPoint], now: DateTime<Utc>) -> Markup {
     html! {
         (legend(points))
         svg.plot width="100%" height=(TOP_PIXELS + PLOT_PIXELS + AXIS_PIXELS) role="img" aria-labelledby="plot-title plot-desc" {
-            title id="plot-title" { "Demand, required and ready replicas in the last 6 hours" }
+            title id="plot-title" { "Demand, required and ready replicas in " (span(points, now)) }
             desc id="plot-desc" { (description(points)) }
-            (stretched(TOP_PIXELS, PLOT_PIXELS, &html! {
+            (stretched(frame.minutes, TOP_PIXELS, PLOT_PIXELS, &html! {
                 @for value in ticks(&frame) {
-                    line.grid x1="0" x2=(MINUTES) y1=(frame.y(value)) y2=(frame.y(value)) {}
+                    line.grid x1="0" x2=(frame.minutes) y1=(frame.y(value)) y2=(frame.y(value)) {}
                 }
                 @for minute in hours(&frame) {
                     line.grid x1=(frame.x(minute)) x2=(frame.x(minute)) y1="0" y2=(HEIGHT_UNITS) {}
@@ -182,15 +202,15 @@ pub(super) fn sparkline(points: &[HistoryPoint], now: DateTime<Utc>, required: &
     let frame = Frame::new(points, now);
     html! {
         svg.sparkline width="100%" height="34" role="img" {
-            title { "Last 6 hours, up to " (decimal(frame.top)) " replicas; " (required) " required now" }
-            (stretched(1.0, 32.0, &series(&frame, points)))
+            title { (span(points, now)) ", up to " (decimal(frame.top)) " replicas; " (required) " required now" }
+            (stretched(frame.minutes, 1.0, 32.0, &series(&frame, points)))
         }
     }
 }
 
-fn stretched(top: f64, height: f64, content: &Markup) -> Markup {
+fn stretched(minutes: i64, top: f64, height: f64, content: &Markup) -> Markup {
     html! {
-        svg x="0" y=(top) width="100%" height=(height) viewBox={ "0 0 " (MINUTES) " " (HEIGHT_UNITS) } preserveAspectRatio="none" {
+        svg x="0" y=(top) width="100%" height=(height) viewBox={ "0 0 " (minutes) " " (HEIGHT_UNITS) } preserveAspectRatio="none" {
             (content)
         }
     }
@@ -245,7 +265,7 @@ struct HoverSlot {
 
 fn hover_slots(frame: &Frame, points: &[HistoryPoint]) -> Vec<HoverSlot> {
     let mut slots: Vec<HoverSlot> = Vec::new();
-    for point in points.iter().filter(|p| (frame.end - MINUTES..frame.end).contains(&p.minute)) {
+    for point in points.iter().filter(|p| (frame.start()..frame.end).contains(&p.minute)) {
         let x = frame.x(point.minute) / HOVER_MINUTES * HOVER_MINUTES;
         let of = |value: f32| decimal(f64::from(value));
         let text = format!(
@@ -268,14 +288,17 @@ fn ticks(frame: &Frame) -> Vec<f64> {
     (0..=count).map(|n| f64::from(n) * frame.step).collect()
 }
 
-/// The whole hours in the frame.
+/// The round times in the frame: whole hours, or quarters of them while there is little to show.
 fn hours(frame: &Frame) -> Vec<i64> {
-    let first = (frame.end - MINUTES).div_euclid(60) + 1;
-    (first..=frame.end.div_euclid(60)).map(|hour| hour * 60).collect()
+    let every = if frame.minutes > 120 { 60 } else { 15 };
+    let first = frame.start().div_euclid(every) + 1;
+    // The text at the very edge would be cut.
+    let last = (frame.end - frame.minutes / 40).div_euclid(every);
+    (first..=last).map(|mark| mark * every).collect()
 }
 
 fn percent_of_width(frame: &Frame, minute: i64) -> String {
-    format!("{:.2}", frame.x(minute) as f64 * 100.0 / MINUTES as f64)
+    format!("{:.2}", frame.x(minute) as f64 * 100.0 / frame.minutes as f64)
 }
 
 fn clock_text(minute: i64) -> String {
@@ -311,10 +334,10 @@ mod tests {
         let points =
             [point(1000, 1.0), point(1001, 1.0), point(1002, f32::NAN), point(1003, 2.0), point(1005, 2.0)];
         let frame = Frame::new(&points, at_minute(1010));
-        assert_eq!(frame.line(&points, |p| p.ready), "M350 800H352M353 600H354M355 600H356");
+        assert_eq!(frame.line(&points, |p| p.ready), "M20 800H22M23 600H24M25 600H26");
         assert_eq!(frame.line(&points, |p| p.demand), "");
-        assert_eq!(frame.slope(&points, |p| p.ready), "M350 800L351 800H352M353 600H354M355 600H356");
-        assert_eq!(frame.area(&points[..2], |p| p.ready), "M350 800H352V1000H350Z");
+        assert_eq!(frame.slope(&points, |p| p.ready), "M20 800L21 800H22M23 600H24M25 600H26");
+        assert_eq!(frame.area(&points[..2], |p| p.ready), "M20 800H22V1000H20Z");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
         (answer(status, ready))
         (attention(status))
         section {
-            h2 { "The last 6 hours" }
+            h2 { "Replicas, " (plot::span(&status.recent, snapshot.at)) }
             (plot::plot(&status.recent, snapshot.at))
         }
         (asks::asks(&status.decision, ready))
