@@ -64,7 +64,7 @@ async fn rival_unless_interrupted(end: End) -> Option<Outcome> {
     let (send, receive) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         // Nobody listens any more after an interruption.
-        drop(send.send(end.rival()));
+        send.send(end.rival()).ok();
     });
     tokio::select! {
         rival = receive => rival.ok(),

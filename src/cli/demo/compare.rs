@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use crate::simulate::world::Outcome;
 use crate::units::format_span;
 
+/// A row's name, and how to fill it.
+type Row = (&'static str, fn(&Outcome) -> String);
+
 /// The table; without a rival its column is empty.
 pub(super) fn table(ours: &Outcome, rival: Option<&Outcome>) -> String {
     let seconds = |o: &Outcome| o.first_token_p95_seconds.map_or("-".to_owned(), |s| format!("{s:.2} s"));
-    let rows: [(&str, fn(&Outcome) -> String); 8] = [
+    let rows: [Row; 8] = [
         ("queueing minutes *", |o| o.queueing_minutes.to_string()),
         ("GPU-hours", |o| format!("{:.2}", o.gpu_hours)),
         ("time to first token, p95", seconds),
