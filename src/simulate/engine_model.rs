@@ -15,6 +15,9 @@ use super::moment::Moment;
 use super::profile::{BLOCK_TOKENS, EngineSettings};
 
 mod decode;
+mod step;
+
+use step::StepSum;
 
 /// A request as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,35 +354,6 @@ impl EngineModel {
             waiting: self.waiting.len() as u32,
             used_blocks: self.settings.usable_blocks() - self.free_blocks,
         };
-    }
-}
-
-/// What a step adds up to, while it is scheduled.
-#[derive(Clone, Copy, Debug, Default)]
-struct StepSum {
-    budget: u32,
-    prompt_tokens: u64,
-    sequences: u64,
-    context: u64,
-    pairs_twice: u64,
-}
-
-impl StepSum {
-    /// Gives a sequence so many tokens of this step.
-    fn add(&mut self, sequence: &mut Sequence, tokens: u32) {
-        sequence.scheduled = tokens;
-        self.budget -= tokens;
-        if tokens == 0 {
-            return;
-        }
-        if sequence.decodes() {
-            self.sequences += 1;
-            self.context += u64::from(sequence.known());
-            return;
-        }
-        let (chunk, context) = (u64::from(tokens), u64::from(sequence.computed));
-        self.prompt_tokens += chunk;
-        self.pairs_twice += chunk * (2 * context + chunk);
     }
 }
 

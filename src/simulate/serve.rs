@@ -31,8 +31,9 @@ use crate::supply::Discovered;
 
 /// Between two looks at the clock, real time: short enough that nobody sees the steps at 60 times life.
 const TICK: Duration = Duration::from_millis(20);
-/// The most simulated time that is caught up while the lock is held: others get a turn in between.
-const SLICE: Duration = Duration::from_secs(5);
+/// The most simulated time that is caught up while the lock is held: others get a turn in between. Long enough that a
+/// page read after a hiccup of this machine is up to date: an old page with a new time would look like a jump of the load.
+const SLICE: Duration = Duration::from_secs(60);
 /// Over how long the pace is measured, real time.
 const PACE_WINDOW: Duration = Duration::from_secs(2);
 /// Connections that may wait for a simulated vLLM to accept them.
