@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::decision::Observation;
 use crate::decision::observation::{ActivatorObservation, CountedTotals, TierLoad};
+use crate::decision::{Observation, ReplicaObservation, ReplicaState};
 use crate::engines::EnginePage;
 use crate::supply::{Discovered, Phase, Target};
 use crate::units::{later, since};
@@ -249,8 +249,9 @@ impl TierWindow {
         let replicas_unknown = self.replicas_unknown(now);
         let replicas = &mut self.replicas;
         let settings = &self.settings;
-        let observed =
+        let mut observed: Vec<ReplicaObservation> =
             self.order.iter().filter_map(|id| Some(replicas.get_mut(id)?.observe(now, settings))).collect();
+        lost_sight(&mut observed);
         let (authoritative, current) = match self.source {
             Source::Known { authoritative, current } => (authoritative, current),
             Source::Unknown { .. } => (false, None),
@@ -303,6 +304,22 @@ impl TierWindow {
         {
             *at = now;
         }
+    }
+}
+
+/// Where most of the replicas that once served are not there any more, that is not known to be their end: the network
+/// may be. They stay silent, so that the answer becomes an error and not a smaller one.
+fn lost_sight(observed: &mut [ReplicaObservation]) {
+    let left =
+        |replica: &ReplicaObservation| replica.state == ReplicaState::Absent && replica.page_age.is_some();
+    let of = |state| observed.iter().filter(|replica| replica.state == state).count();
+    let (ready, silent) = (of(ReplicaState::Ready), of(ReplicaState::Silent));
+    let gone = observed.iter().filter(|replica| left(replica)).count();
+    if ready * 2 < ready + silent + gone {
+        observed
+            .iter_mut()
+            .filter(|replica| left(replica))
+            .for_each(|replica| replica.state = ReplicaState::Silent);
     }
 }
 

@@ -73,6 +73,11 @@ pub fn load(text: &str) -> Result<Config, Problems> {
 /// # Errors
 /// When the file can't be read, is too large or no text.
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, LoadError> {
+    let path = path.as_ref();
+    if !std::fs::metadata(path)?.is_file() {
+        // Opening a pipe would wait for somebody to write.
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file").into());
+    }
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {

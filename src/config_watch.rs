@@ -12,9 +12,13 @@ use tracing::info;
 
 use crate::config;
 use crate::control_loop::ConfigUpdate;
+use crate::units::format_span;
 
 /// How often the file is looked at, in real time. Kubernetes itself takes up to a minute to change a mount.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a read may take: a network mount that hangs must not end the watch.
+const READ_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Watches until `stop`. `hangups` carries SIGHUPs: the file is read again even if its bytes are the same.
 pub async fn run(
@@ -56,7 +60,10 @@ pub async fn run(
 
 async fn read(file: &Path) -> Result<String, String> {
     let path = file.to_owned();
-    tokio::task::spawn_blocking(move || config::read_text(&path).map_err(|error| error.to_string()))
-        .await
-        .map_err(|error| error.to_string())?
+    let reading =
+        tokio::task::spawn_blocking(move || config::read_text(&path).map_err(|error| error.to_string()));
+    match tokio::time::timeout(READ_PATIENCE, reading).await {
+        Ok(read) => read.map_err(|error| error.to_string())?,
+        Err(_) => Err(format!("the file can't be read within {}", format_span(READ_PATIENCE))),
+    }
 }

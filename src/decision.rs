@@ -212,8 +212,9 @@ fn blindness(
     }
     let expired = considered.iter().find(|c| c.weight > 0.0 && c.kept.is_some_and(|kept| kept.too_long));
     if let Some(expired) = expired {
-        let because = expired.asked.as_ref().map_or("", |asked| asked.because.as_str());
-        return Some(Blindness { why: format!("{} is {because}", expired.signal.name()), too_long: true });
+        // Without the seconds: the reason reaches Kubernetes events, which are told apart by their text.
+        let why = format!("{} was told by the replicas and is not any more", expired.signal.name());
+        return Some(Blindness { why, too_long: true });
     }
     if demand.is_none() {
         let why = format!("none of the signals with a weight is told by the {} replicas", load.ready);

@@ -1,6 +1,7 @@
 //! The binary: one crypto provider, the arguments, the runtime, the exit code.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use keda_vllm_scaler::cli;
@@ -18,7 +19,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(cli::run(cli)) {
+    let ended = runtime.block_on(cli::run(cli));
+    // What still blocks, such as a read of a mount that hangs, must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    match ended {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -94,6 +94,7 @@ fn a_known_tier_has_its_numbers_and_its_reasons() {
         chat.decision.asks = vec![Ask {
             signal: SignalKind::KvCache,
             replicas: Some(4.25),
+            if_unknown_is_full: Some(4.25),
             weight: 1.0,
             saturated: true,
             kept: false,

@@ -363,3 +363,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn metadata_is_bounded_before_anything_is_worked_out() {
+    let file_tiers = |_: &TierId| false;
+    let ctx = TriggerContext { allow_metadata_tiers: true, file_tiers: &file_tiers };
+    let many: HashMap<_, _> = (0..60_000).map(|n| (format!("desiredReplica{n}"), "1".to_owned())).collect();
+    let error = resolve(&ctx, "serving", "chat", &many).unwrap_err();
+    assert_eq!(error.key, "scalerMetadata");
+    assert!(error.message.contains("60000 keys"), "{}", error.message);
+    let long = HashMap::from([("note".to_owned(), "x".repeat(70_000))]);
+    assert_eq!(resolve(&ctx, "serving", "chat", &long).unwrap_err().key, "scalerMetadata");
+}

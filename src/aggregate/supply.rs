@@ -26,9 +26,9 @@ pub(super) struct PageState<'a> {
 /// The source's word on starting, blocked and terminating stands. A replica that should serve and has no fresh page is
 /// silent: its load is unknown, never zero. Where only the address is known, the page speaks for readiness:
 ///
-/// - nothing listens there and nothing ever did: it is starting (vLLM doesn't listen before its model is loaded);
-/// - it had pages and now nothing listens: silent until `hold_unknown` after the last page, then it is gone, which for
-///   a listed address is the same as starting again;
+/// - nothing listens there and nothing ever did: it is absent (vLLM doesn't listen before its model is loaded, and an
+///   address that serves nobody looks the same);
+/// - it had pages and now nothing listens: silent until `hold_unknown` after the last page, then it is absent;
 /// - it answers in any other way, or not in time: silent. Something is there, or it can't be told.
 pub(super) fn state(phase: Phase, page: PageState<'_>, hold_unknown: Duration) -> ReplicaState {
     match phase {
@@ -50,8 +50,8 @@ pub(super) fn state(phase: Phase, page: PageState<'_>, hold_unknown: Duration) -
 fn listed_without_fresh_page(page: PageState<'_>, hold_unknown: Duration) -> ReplicaState {
     let nobody_listens = page.failure.is_some_and(|failure| failure.kind.nobody_listens());
     match page.age {
-        None if nobody_listens || !page.tried => ReplicaState::Starting,
-        Some(age) if nobody_listens && age > hold_unknown => ReplicaState::Starting,
+        None if nobody_listens || !page.tried => ReplicaState::Absent,
+        Some(age) if nobody_listens && age > hold_unknown => ReplicaState::Absent,
         _ => ReplicaState::Silent,
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_listed_address_that_refuses_and_never_served_is_starting() {
         let refused = failure(FailureKind::Refused);
-        assert_eq!(state(Phase::Listed, page(None, false, Some(&refused)), HOLD), ReplicaState::Starting);
+        assert_eq!(state(Phase::Listed, page(None, false, Some(&refused)), HOLD), ReplicaState::Absent);
         let untried = PageState { tried: false, ..page(None, false, None) };
         assert_eq!(state(Phase::Listed, untried, HOLD), ReplicaState::Starting);
     }

@@ -57,6 +57,13 @@ type Finding = (String, String);
 /// Problems or warnings that are told one by one; the rest is counted.
 const MAX_TOLD: usize = 20;
 
+/// Keys of one trigger: fifty floors with four each, and what else there is. Whoever may write a ScaledObject must not be
+/// able to keep the server busy: KEDA repeats each call every few seconds.
+const MAX_KEYS: usize = 300;
+
+/// Bytes of all keys and values together.
+const MAX_BYTES: usize = 64 * 1024;
+
 /// Reads a ScaledObject's metadata.
 ///
 /// # Errors
@@ -68,6 +75,14 @@ pub fn resolve(
     name: &str,
     metadata: &HashMap<String, String>,
 ) -> Result<Trigger, TriggerError> {
+    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if metadata.len() > MAX_KEYS || bytes > MAX_BYTES {
+        let message = format!(
+            "{} keys with {bytes} bytes: at most {MAX_KEYS} keys with {MAX_BYTES} bytes are read",
+            metadata.len()
+        );
+        return Err(TriggerError { key: "scalerMetadata".to_owned(), message });
+    }
     let own = TierId::new(namespace, name);
     let mut keys = Keys::default();
     for (key, value) in metadata {

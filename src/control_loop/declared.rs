@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::ControlLoop;
@@ -14,6 +15,9 @@ use crate::units::since;
 
 /// Declared tiers in all. A ScaledObject is one; beyond this somebody generates them, and memory must stay bounded.
 const MAX_DECLARED: usize = 5_000;
+
+/// Of them in one namespace, so that none can shut out the others.
+const MAX_DECLARED_IN_A_NAMESPACE: usize = 500;
 
 /// KEDA tells nobody when a ScaledObject is deleted. Far above any gap between two HPA syncs or two restarts of KEDA.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
@@ -33,11 +37,21 @@ impl ControlLoop {
             Some(tier) if tier.declared.is_none() => {
                 // The file took the name meanwhile; the caller is told so at its next call.
             }
-            Some(tier) if tier.settings().policy.same_terms(&policy) => tier.declared = Some(declaration),
+            Some(tier) if tier.settings().policy.same_terms(&policy) => {
+                // Still asked for, and decided already.
+                tier.declared = Some(declaration);
+                told(done, &id);
+                return;
+            }
             existing => {
                 let renew = existing.is_some();
-                if !renew && self.declared_count() >= MAX_DECLARED {
-                    warn!(tier = %id, limit = MAX_DECLARED, "declared tier refused: too many");
+                if !renew && self.declared_too_many(&id.namespace) {
+                    warn!(
+                        tier = %id,
+                        limit = MAX_DECLARED,
+                        limit_of_a_namespace = MAX_DECLARED_IN_A_NAMESPACE,
+                        "declared tier refused: too many"
+                    );
                     return;
                 }
                 info!(tier = %id, renew, warnings = declaration.warnings.len(), "tier declared by metadata");
@@ -59,9 +73,7 @@ impl ControlLoop {
         }
         self.decide(&id, now);
         self.publish();
-        if done.send(()).is_err() {
-            tracing::debug!(tier = %id, "the call that declared it has gone");
-        }
+        told(done, &id);
     }
 
     fn name_for(&self, policy: &Policy, now: DateTime<Utc>) -> TierId {
@@ -72,8 +84,10 @@ impl ControlLoop {
         if taken { second_name(policy) } else { policy.tier.clone() }
     }
 
-    fn declared_count(&self) -> usize {
-        self.tiers.values().filter(|tier| tier.declared.is_some()).count()
+    fn declared_too_many(&self, namespace: &str) -> bool {
+        let declared = || self.tiers.iter().filter(|(_, tier)| tier.declared.is_some());
+        declared().count() >= MAX_DECLARED
+            || declared().filter(|(id, _)| id.namespace == namespace).count() >= MAX_DECLARED_IN_A_NAMESPACE
     }
 
     pub(super) fn expire_declared(&mut self, now: DateTime<Utc>) {
@@ -88,5 +102,11 @@ impl ControlLoop {
             }
             keep
         });
+    }
+}
+
+fn told(done: oneshot::Sender<()>, id: &TierId) {
+    if done.send(()).is_err() {
+        tracing::debug!(tier = %id, "the call that declared it has gone");
     }
 }

@@ -51,6 +51,7 @@ pub(super) struct Tier {
     recent: VecDeque<HistoryPoint>,
     recent_published: Arc<Vec<HistoryPoint>>,
     history_minutes: u64,
+    floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
     decided_at: Option<DateTime<Utc>>,
     rounds: u64,
@@ -81,6 +82,7 @@ impl Tier {
             recent_published: Arc::new(recent.iter().copied().collect()),
             recent,
             history_minutes: remembered.minutes,
+            floors_ahead: FloorsAhead::default(),
             declared,
             decided_at: None,
             rounds: 0,
@@ -111,6 +113,7 @@ impl Tier {
             self.window = window(&settings, now);
         }
         self.policy = Arc::new(settings.policy.clone());
+        self.floors_ahead = FloorsAhead::default();
         self.settings = settings;
         self.changed = true;
     }
@@ -181,7 +184,7 @@ impl Tier {
         self.changed = true;
         self.status = Some(Arc::new(TierStatus {
             policy: Arc::clone(&self.policy),
-            floors_ahead: floors_ahead(&self.policy, now),
+            floors_ahead: self.floors_ahead.at(&self.policy, now),
             decision,
             observation,
             recent: Arc::clone(&self.recent_published),
@@ -251,6 +254,24 @@ fn window(settings: &TierSettings, now: DateTime<Utc>) -> TierWindow {
         window.activator(now, Err("not read yet".to_owned()));
     }
     window
+}
+
+/// Worked out once a minute, the grain of a cron expression: walking the calendar at each round of each tier adds up.
+#[derive(Debug, Default)]
+struct FloorsAhead {
+    minute: Option<i64>,
+    floors: Vec<FloorAhead>,
+}
+
+impl FloorsAhead {
+    fn at(&mut self, policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
+        let minute = now.timestamp().div_euclid(60);
+        if self.minute != Some(minute) {
+            self.minute = Some(minute);
+            self.floors = floors_ahead(policy, now);
+        }
+        self.floors.clone()
+    }
 }
 
 /// The windows that are open now or open within a day, by the time they are answered.

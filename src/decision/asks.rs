@@ -81,11 +81,11 @@ impl Considered {
     /// For the explanation.
     pub(super) fn shown(self) -> Ask {
         let Self { signal, weight, asked, kept, absent } = self;
-        let (replicas, saturated, because) = match asked {
-            Some(asked) => (Some(asked.low), asked.saturated, asked.because),
-            None => (None, false, absent),
+        let (replicas, high, saturated, because) = match asked {
+            Some(asked) => (Some(asked.low), Some(asked.high), asked.saturated, asked.because),
+            None => (None, None, false, absent),
         };
-        Ask { signal, replicas, weight, saturated, kept: kept.is_some(), because }
+        Ask { signal, replicas, if_unknown_is_full: high, weight, saturated, kept: kept.is_some(), because }
     }
 }
 

@@ -61,6 +61,11 @@ impl Descent<'_> {
         }
         let because = format!("not below the last answer of {}: {}", last.unwrap_or(0), blind.why);
         bounds.need(BoundKind::TooFewKnown, last.unwrap_or(0), because);
+        if self.policy.min == 0 && self.queued_at_activator() {
+            // Requests wait at the door of a tier that may be at zero, where its own source can't say anything: without
+            // an answer nobody would ever start it. It is not below the last answer.
+            return Some(bounds.settle());
+        }
         let floor = floor?;
         let count = self.last_known_count()?;
         if floor.replicas.min(self.policy.max) <= count {
@@ -122,6 +127,14 @@ impl Descent<'_> {
 
     fn left(&self, blind_for: Watched) -> String {
         format_span(self.policy.hold_unknown.saturating_sub(Duration::from_millis(blind_for)))
+    }
+
+    fn queued_at_activator(&self) -> bool {
+        self.observation
+            .activator
+            .as_ref()
+            .and_then(|activator| activator.queued)
+            .is_some_and(|queued| queued > 0.0)
     }
 
     /// How many replicas the tier had when it was last known, or has as far as the source lists them.

@@ -125,6 +125,8 @@ pub struct Ask {
     pub signal: SignalKind,
     /// In fractions of a replica; None when the signal isn't there.
     pub replicas: Option<f64>,
+    /// The same with what is unknown as full: the answer falls only as far as this allows.
+    pub if_unknown_is_full: Option<f64>,
     /// Its weight in the blend.
     pub weight: f64,
     /// The signal is at its end and can't be averaged away.

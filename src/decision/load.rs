@@ -102,7 +102,7 @@ impl Load {
                 _ => {}
             }
         }
-        load.add_activator(observation);
+        load.add_activator(observation, memory.activator_queued);
         load.in_use |= load.running.low > 0.0 || load.waiting.low > 0.0;
         load
     }
@@ -157,16 +157,17 @@ impl Load {
         self.refused.add(None, last.refused);
     }
 
-    fn add_activator(&mut self, observation: &Observation) {
+    /// One that can't be read wakes nothing and lowers nothing: going down, it holds what it held last.
+    fn add_activator(&mut self, observation: &Observation, last: Option<f64>) {
         let Some(activator) = &observation.activator else { return };
-        match sane(activator.queued) {
-            Some(queued) => {
-                self.waiting.low += queued;
-                self.waiting.high += queued;
-                self.queued_at_activator = Some(queued);
-            }
-            None => self.maybe_in_use = true,
-        }
+        let Some(queued) = sane(activator.queued) else {
+            self.maybe_in_use = true;
+            self.waiting.high += last.unwrap_or(0.0);
+            return;
+        };
+        self.waiting.low += queued;
+        self.waiting.high += queued;
+        self.queued_at_activator = Some(queued);
     }
 }
 

@@ -53,6 +53,9 @@ pub struct Memory {
     #[serde(with = "exact")]
     pub(super) latency_ratio: Option<f64>,
     pub(super) latency_at: Watched,
+    /// What the activator held when it was last read.
+    #[serde(with = "exact")]
+    pub(super) activator_queued: Option<f64>,
     /// The last known lengths of a request.
     pub(super) shape: Option<RequestShape>,
     pub(super) fit: Fit,
@@ -180,8 +183,9 @@ impl Memory {
                 signal.missing_since.get_or_insert(at);
             } else {
                 // A signal that has nothing to say takes its last ask back.
-                *signal =
-                    SignalMemory { last_ask: ask.replicas, saturated: ask.saturated, missing_since: None };
+                // The full view: a signal may go missing replica by replica, and what is kept must be all of it.
+                let last_ask = ask.if_unknown_is_full;
+                *signal = SignalMemory { last_ask, saturated: ask.saturated, missing_since: None };
             }
         }
 

@@ -80,6 +80,8 @@ pub enum ReplicaState {
     Starting,
     /// Can't start.
     Blocked,
+    /// A listed address at which nothing listens: not started, or gone for long. Only a pod list can tell which.
+    Absent,
     /// Is leaving: its load counts, its capacity doesn't.
     Terminating,
     /// Sleeps: holds its GPU, serves nothing.

@@ -61,8 +61,8 @@ pub(super) fn known(observation: &Observation) -> Known {
 /// Replicas that the scale target has, as far as can be seen: its own count, else all that aren't leaving.
 pub(super) fn replica_count(observation: &Observation) -> u32 {
     observation.current.unwrap_or_else(|| {
-        observation.replicas.iter().filter(|replica| replica.state != ReplicaState::Terminating).count()
-            as u32
+        let is_there = |state| !matches!(state, ReplicaState::Terminating | ReplicaState::Absent);
+        observation.replicas.iter().filter(|replica| is_there(replica.state)).count() as u32
     })
 }
 

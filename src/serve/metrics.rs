@@ -22,13 +22,14 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 const PREFIX: &str = "vllm_scaler";
 
-const STATES: [(ReplicaState, &str); 6] = [
+const STATES: [(ReplicaState, &str); 7] = [
     (ReplicaState::Ready, "ready"),
     (ReplicaState::Starting, "starting"),
     (ReplicaState::Blocked, "blocked"),
     (ReplicaState::Terminating, "terminating"),
     (ReplicaState::Asleep, "asleep"),
     (ReplicaState::Silent, "silent"),
+    (ReplicaState::Absent, "absent"),
 ];
 
 /// The page.

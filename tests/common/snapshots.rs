@@ -112,7 +112,15 @@ fn policy(id: TierId) -> Policy {
 }
 
 fn ask(signal: SignalKind, replicas: Option<f64>, because: &str) -> Ask {
-    Ask { signal, replicas, weight: 1.0, saturated: false, kept: false, because: because.to_owned() }
+    Ask {
+        signal,
+        replicas,
+        if_unknown_is_full: replicas,
+        weight: 1.0,
+        saturated: false,
+        kept: false,
+        because: because.to_owned(),
+    }
 }
 
 fn bound(kind: BoundKind, replicas: u32, because: &str) -> Bound {

@@ -49,6 +49,9 @@ impl Memory {
             self.signals = [SignalMemory::default(); 5];
         }
         self.learn_waiting(observation, now);
+        if let Some(queued) = observation.activator.as_ref().and_then(|activator| sane(activator.queued)) {
+            self.activator_queued = Some(queued);
+        }
         self.learn_latency(policy, observation, at);
         self.learn_replicas(policy, observation, now, at);
     }

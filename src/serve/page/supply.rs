@@ -14,13 +14,14 @@ const MOST_SQUARES: usize = 100;
 const MOST_ROWS: usize = 200;
 
 /// In the order of the page: what serves, what will, what doesn't.
-const STATES: [(ReplicaState, &str); 6] = [
+const STATES: [(ReplicaState, &str); 7] = [
     (ReplicaState::Ready, "ready"),
     (ReplicaState::Starting, "starting"),
     (ReplicaState::Silent, "silent"),
     (ReplicaState::Blocked, "blocked"),
     (ReplicaState::Asleep, "asleep"),
     (ReplicaState::Terminating, "terminating"),
+    (ReplicaState::Absent, "absent"),
 ];
 
 /// The name of a state, which is also its style.
@@ -113,7 +114,7 @@ fn urgency(state: ReplicaState) -> u8 {
     match state {
         ReplicaState::Blocked | ReplicaState::Silent => 0,
         ReplicaState::Starting => 1,
-        ReplicaState::Terminating | ReplicaState::Asleep => 2,
+        ReplicaState::Terminating | ReplicaState::Asleep | ReplicaState::Absent => 2,
         ReplicaState::Ready => 3,
     }
 }
