@@ -213,7 +213,8 @@ fn blindness(
     let expired = considered.iter().find(|c| c.weight > 0.0 && c.kept.is_some_and(|kept| kept.too_long));
     if let Some(expired) = expired {
         // Without the seconds: the reason reaches Kubernetes events, which are told apart by their text.
-        let why = format!("{} was told by the replicas and is not any more", expired.signal.name());
+        let why =
+            format!("{} has been missing for longer than the hold of what is unknown", expired.signal.name());
         return Some(Blindness { why, too_long: true });
     }
     if demand.is_none() {

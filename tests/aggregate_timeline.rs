@@ -323,13 +323,13 @@ fn listed_replicas_of_which_none_can_be_read_are_unknown_and_never_zero() {
     tier.page("a", at(1.0), Err(failure(FailureKind::Refused)));
     tier.page("b", at(1.0), Err(failure(FailureKind::Refused)));
     let refused = tier.observe(at(1.0));
-    assert_eq!(refused.count(ReplicaState::Starting), 2);
+    assert_eq!(refused.count(ReplicaState::Absent), 2);
     assert!(refused.replicas_unknown.unwrap().contains("refused: 2"));
 
     tier.page("a", at(5.0), Ok(page(0.0)));
     let one_serves = tier.observe(at(5.0));
     assert_eq!(one_serves.replicas_unknown, None);
-    assert_eq!((one_serves.count(ReplicaState::Ready), one_serves.count(ReplicaState::Starting)), (1, 1));
+    assert_eq!((one_serves.count(ReplicaState::Ready), one_serves.count(ReplicaState::Absent)), (1, 1));
 
     let stale = tier.observe(at(60.0));
     assert_eq!(stale.count(ReplicaState::Silent), 1);
@@ -345,7 +345,7 @@ fn a_listed_replica_that_served_and_refuses_is_silent_until_the_hold_is_over() {
         tier.page("a", now, Err(failure(FailureKind::Refused)));
         tier.page("b", now, Ok(page(0.0)));
         let state = tier.observe(now).replicas[0].state;
-        let expected = if minute <= 10 { ReplicaState::Silent } else { ReplicaState::Starting };
+        let expected = if minute <= 10 { ReplicaState::Silent } else { ReplicaState::Absent };
         assert_eq!(state, expected, "minute {minute}");
     }
 }
@@ -763,4 +763,20 @@ fn totals_are_exact_over_missed_rounds_and_restarts() {
         (totals.output_tokens, totals.input_tokens, totals.uncached_input_tokens),
         (44.0, 440.0, 264.0)
     );
+}
+
+#[test]
+fn listed_replicas_of_which_most_refuse_stay_silent_beyond_the_hold() {
+    let ids = ["a", "b", "c", "d", "e", "f"];
+    let mut tier = tier(&ids, Phase::Listed);
+    for id in ids {
+        tier.page(id, at(0.0), Ok(page(0.0)));
+    }
+    let late = at(60.0 * 30.0);
+    for (place, id) in ids.into_iter().enumerate() {
+        let answer = if place < 2 { Ok(page(0.0)) } else { Err(failure(FailureKind::Refused)) };
+        tier.page(id, late, answer);
+    }
+    let seen = tier.observe(late);
+    assert_eq!((seen.count(ReplicaState::Ready), seen.count(ReplicaState::Silent)), (2, 4));
 }

@@ -3,7 +3,9 @@
 #[path = "common/timeline.rs"]
 mod timeline;
 
-use keda_vllm_scaler::decision::ReplicaState::{Asleep, Blocked, Ready, Silent, Starting, Terminating};
+use keda_vllm_scaler::decision::ReplicaState::{
+    Absent, Asleep, Blocked, Ready, Silent, Starting, Terminating,
+};
 use keda_vllm_scaler::decision::policy::Combine;
 use keda_vllm_scaler::decision::{Memory, Policy, ReplicaLoad};
 use timeline::{Timeline, floor, instant, policy};
@@ -95,7 +97,7 @@ fn a_signal_that_goes_missing_keeps_its_ask_upward_only_and_then_the_tier_errs()
     tier.at("10:06").work(1.0).expect(7).because("tokens asks 6.25");
     tier.at("10:08").work(0.1).expect(7);
     tier.at("10:14:55").expect(5).because("kvCache asks 5.00");
-    tier.at("10:15").expect_unknown("kvCache is missing for 10m");
+    tier.at("10:15").expect_unknown("kvCache has been missing");
     tier.at("10:16").kv(0.1).expect(5).because("hold");
     tier.at("10:20").expect(1);
 }
@@ -144,7 +146,7 @@ fn replicas_that_crash_all_at_once_are_no_idle_tier() {
     tier.at("10:00").ready(3).kv(0.7).expect(3);
     tier.at("10:05").ready(0).and(3, Blocked).expect(3).notes("capacity blocked: 3 replicas can't start");
     tier.at("10:14").expect(3);
-    tier.at("10:15").expect_unknown("kvCache is missing for 10m");
+    tier.at("10:15").expect_unknown("kvCache has been missing");
 }
 
 // ---- zero
@@ -287,4 +289,57 @@ fn another_version_s_memory_is_not_read() {
     assert!(Memory::from_bytes(b"garbage").is_none());
     assert!(Memory::from_bytes(b"").is_none());
     assert!(Memory::from_bytes(&Memory::default().to_bytes()).is_some());
+}
+
+// ---- what is lost bit by bit
+
+#[test]
+fn a_signal_lost_replica_by_replica_keeps_all_of_its_ask() {
+    let mut tier = tier();
+    tier.at("10:00").ready(6).kv(0.8).expect(6);
+    for lost in 0..6 {
+        // A rolling upgrade renames the metric, and all six stay as full as they were.
+        if let Some(load) = &mut tier.seen.replicas[lost].load {
+            load.kv_usage = None;
+        }
+        tier.at(&format!("10:00:{:02}", 10 * (lost + 1) - 5));
+        let answer = tier.round().required();
+        assert!(answer >= Some(6), "{answer:?} after {lost} more were lost");
+    }
+    tier.at("10:09");
+    let answer = tier.round().required();
+    assert!(answer >= Some(6), "{answer:?}");
+    tier.at("10:11").expect_unknown("kvCache has been missing");
+}
+
+#[test]
+fn addresses_where_nothing_listens_are_neither_replicas_nor_in_use() {
+    let mut tier = to_zero();
+    tier.at("10:00").activator(0.0).ready(0).and(6, Absent).expect(0);
+    tier.at("10:30").expect(0);
+    let mut tier = Timeline::with_memory(policy(), Memory::started(instant("10:00")));
+    tier.at("10:00").ready(2).and(6, Absent).kv(0.4);
+    assert_eq!(tier.round().required(), Some(2), "the two that serve, not the eight listed");
+}
+
+#[test]
+fn requests_at_the_activator_wake_a_tier_that_nobody_can_see() {
+    let mut tier = to_zero();
+    tier.at("10:00").replicas_unknown("no such name").activator(0.0).expect_unknown("no such name");
+    tier.at("10:01").activator(3.0).expect(1);
+    let mut tier = Timeline::new(policy());
+    tier.at("10:00").replicas_unknown("no such name").activator(3.0).expect_unknown("no such name");
+}
+
+#[test]
+fn an_activator_that_can_t_be_read_any_more_lowers_nothing() {
+    let mut tier = to_zero();
+    tier.at("10:00").ready(3).kv(0.1).activator(500.0);
+    let before = tier.round().required();
+    assert!(before >= Some(3), "{before:?}");
+    tier.at("10:01").activator_unreadable();
+    for minute in 2..40 {
+        tier.at(&format!("10:{minute:02}"));
+        assert_eq!(tier.round().required(), before, "minute {minute}");
+    }
 }

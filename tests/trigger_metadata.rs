@@ -150,12 +150,11 @@ fn keys_that_belong_elsewhere_are_warned_of_with_their_place() {
 
 #[test]
 fn no_end_of_keys_makes_a_bounded_answer() {
-    let many: Vec<(String, String)> =
-        (0..5_000).map(|n| (format!("nonsense{n:04}"), "x".to_owned())).collect();
+    let many: Vec<(String, String)> = (0..250).map(|n| (format!("nonsense{n:04}"), "x".to_owned())).collect();
     let pairs: Vec<(&str, &str)> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let (_, warnings) = named(&pairs);
-    assert_eq!((warnings.len(), warnings[20].as_str()), (21, "and 4980 more"));
-    let long = "url\n".to_owned() + &"u".repeat(100_000);
+    assert_eq!((warnings.len(), warnings[20].as_str()), (21, "and 230 more"));
+    let long = "url\n".to_owned() + &"u".repeat(50_000);
     let message = refused(&[(&long, "x")]).message;
     assert!(message.len() < 300 && message.lines().count() == 1, "{message}");
 }

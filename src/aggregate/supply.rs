@@ -112,21 +112,18 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_address_that_refuses_and_never_served_is_starting() {
+    fn a_listed_address_that_refuses_and_never_served_is_absent() {
         let refused = failure(FailureKind::Refused);
         assert_eq!(state(Phase::Listed, page(None, false, Some(&refused)), HOLD), ReplicaState::Absent);
         let untried = PageState { tried: false, ..page(None, false, None) };
-        assert_eq!(state(Phase::Listed, untried, HOLD), ReplicaState::Starting);
+        assert_eq!(state(Phase::Listed, untried, HOLD), ReplicaState::Absent);
     }
 
     #[test]
     fn a_listed_address_that_served_and_refuses_is_silent_for_the_hold_and_then_gone() {
         let refused = failure(FailureKind::Refused);
         assert_eq!(state(Phase::Listed, page(Some(600), false, Some(&refused)), HOLD), ReplicaState::Silent);
-        assert_eq!(
-            state(Phase::Listed, page(Some(601), false, Some(&refused)), HOLD),
-            ReplicaState::Starting
-        );
+        assert_eq!(state(Phase::Listed, page(Some(601), false, Some(&refused)), HOLD), ReplicaState::Absent);
     }
 
     #[test]
