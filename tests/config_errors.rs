@@ -684,3 +684,13 @@ proptest! {
         answers_sensibly(&text);
     }
 }
+
+#[test]
+fn a_file_that_could_block_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("tiers.yaml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Opening it would wait for a writer for ever.
+    let error = config::load_file(&pipe).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+}
