@@ -80,6 +80,7 @@ fn observation(round: u32) -> Observation {
                 name: format!("chat-h100-6f9c7d-{n}"),
                 state: if silent { ReplicaState::Silent } else { ReplicaState::Ready },
                 since: None,
+                start: None,
                 load: (!silent).then(|| ReplicaLoad {
                     running: Some(20.0 + 20.0 * x),
                     waiting: Some((x * 3.0).floor()),
@@ -113,6 +114,7 @@ fn observation(round: u32) -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: Some(95),
+        scale: None,
         load: TierLoad {
             waiting_growth_per_second: Some(0.2),
             mean_input_tokens: Some(1155.0),

@@ -176,6 +176,7 @@ async fn run_rounds(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
             url: Some(url(replica, port)),
             phase: Phase::Listed,
             since: None,
+            start: None,
         })
         .collect();
     let config = RoundsConfig {
@@ -196,7 +197,7 @@ async fn run_rounds(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
         activator: None,
         clock: Clock::system(),
     };
-    let discovered = Discovered::Targets { targets, authoritative: false, current: None };
+    let discovered = Discovered::Targets { targets, authoritative: false, current: None, scale: None };
     let (_source, seen) = watch::channel(discovered);
     let (out, mut events) = mpsc::channel(1024);
     let stop = CancellationToken::new();

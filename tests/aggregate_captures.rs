@@ -134,8 +134,10 @@ fn tier(rows: &[Row]) -> TierWindow {
         url: Some("http://a/metrics".to_owned()),
         phase: Phase::Listed,
         since: None,
+        start: None,
     };
-    let listed = Discovered::Targets { targets: vec![target], authoritative: false, current: None };
+    let listed =
+        Discovered::Targets { targets: vec![target], authoritative: false, current: None, scale: None };
     tier.discovered(&listed, rows[0].at);
     tier
 }

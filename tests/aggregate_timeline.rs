@@ -30,6 +30,7 @@ fn target(id: &str, phase: Phase) -> Target {
         url: Some(format!("http://{id}/metrics")),
         phase,
         since: None,
+        start: None,
     }
 }
 
@@ -38,6 +39,7 @@ fn targets(ids: &[&str], phase: Phase) -> Discovered {
         targets: ids.iter().map(|id| target(id, phase)).collect(),
         authoritative: phase != Phase::Listed,
         current: None,
+        scale: None,
     }
 }
 
@@ -182,7 +184,8 @@ fn a_new_replica_on_the_same_address_begins_anew() {
     let mut tier = tier(&["pod-1"], Phase::Ready);
     tier.page("pod-1", at(0.0), Ok(page(10.0)));
     let successor = Target { url: Some("http://pod-1/metrics".to_owned()), ..target("pod-2", Phase::Ready) };
-    let discovered = Discovered::Targets { targets: vec![successor], authoritative: true, current: Some(1) };
+    let discovered =
+        Discovered::Targets { targets: vec![successor], authoritative: true, current: Some(1), scale: None };
     tier.discovered(&discovered, at(3.0));
     tier.page("pod-1", at(4.0), Ok(page(20.0))); // was under way when the pod vanished
     tier.page("pod-2", at(5.0), Ok(page(5000.0)));
@@ -197,7 +200,7 @@ fn a_replica_at_another_address_is_another_server() {
     tier.page("a", at(0.0), Ok(page(10.0)));
     let moved = Target { url: Some("http://elsewhere/metrics".to_owned()), ..target("a", Phase::Ready) };
     tier.discovered(
-        &Discovered::Targets { targets: vec![moved], authoritative: true, current: None },
+        &Discovered::Targets { targets: vec![moved], authoritative: true, current: None, scale: None },
         at(1.0),
     );
     assert_eq!(only(&tier.observe(at(1.0))).load, None);
@@ -381,7 +384,12 @@ fn a_sleeping_engine_doesnt_claim_to_be_idle() {
 #[test]
 fn an_empty_answer_is_zero_replicas_only_from_a_source_that_can_tell() {
     let mut tier = tier(&["a"], Phase::Ready);
-    let empty = |authoritative| Discovered::Targets { targets: Vec::new(), authoritative, current: Some(0) };
+    let empty = |authoritative| Discovered::Targets {
+        targets: Vec::new(),
+        authoritative,
+        current: Some(0),
+        scale: None,
+    };
     tier.discovered(&empty(true), at(1.0));
     let none = tier.observe(at(1.0));
     assert_eq!((none.replicas_unknown, none.replicas.len(), none.current), (None, 0, Some(0)));
@@ -408,7 +416,10 @@ fn a_source_that_lists_everything_is_not_believed() {
     let mut tier = tier(&["a"], Phase::Ready);
     let targets: Vec<Target> =
         (0..=MAX_REPLICAS).map(|index| target(&index.to_string(), Phase::Ready)).collect();
-    tier.discovered(&Discovered::Targets { targets, authoritative: true, current: None }, at(1.0));
+    tier.discovered(
+        &Discovered::Targets { targets, authoritative: true, current: None, scale: None },
+        at(1.0),
+    );
     let observation = tier.observe(at(1.0));
     assert!(observation.replicas_unknown.unwrap().contains("5001 replicas"));
     assert_eq!(observation.replicas.len(), 1);
@@ -426,8 +437,12 @@ fn since_is_the_sources_word_where_it_set_the_state() {
     let created = at(-100.0);
     let starting = Target { since: Some(created), ..target("a", Phase::Starting) };
     let ready = Target { since: Some(created), ..target("b", Phase::Ready) };
-    let discovered =
-        Discovered::Targets { targets: vec![starting, ready], authoritative: true, current: None };
+    let discovered = Discovered::Targets {
+        targets: vec![starting, ready],
+        authoritative: true,
+        current: None,
+        scale: None,
+    };
     tier.discovered(&discovered, at(0.0));
     let observation = tier.observe(at(5.0));
     assert_eq!(observation.replicas[0].since, Some(created));

@@ -80,6 +80,7 @@ prop_compose! {
             replicas_unknown: unknown.then(|| "nobody knows".to_owned()),
             authoritative,
             current,
+            scale: None,
             load: TierLoad {
                 waiting_growth_per_second: growth,
                 mean_input_tokens: input,

@@ -67,6 +67,7 @@ pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
         load: serves.then(ReplicaLoad::default),
         page_age: serves.then_some(Duration::ZERO),
         error: None,
+        start: None,
     }
 }
 
@@ -76,6 +77,7 @@ pub(crate) fn observation(replicas: Vec<ReplicaObservation>) -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: None,
+        scale: None,
         load: TierLoad::default(),
         activator: None,
         totals: CountedTotals::default(),

@@ -1,10 +1,12 @@
 //! What is known of a tier at one instant. Made by [`crate::aggregate`]; every `None` means unknown, never zero.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::supply::{ScaleFacts, Start};
 use crate::units::seconds;
 
 /// A tier as it is seen now.
@@ -19,6 +21,8 @@ pub struct Observation {
     pub authoritative: bool,
     /// The scale target's current replica count, where the source knows it.
     pub current: Option<u32>,
+    /// What Kubernetes tells of the scale target; None for other sources.
+    pub scale: Option<Arc<ScaleFacts>>,
     /// What the tier as a whole carries.
     pub load: TierLoad,
     /// What the activator says; None where the tier has none.
@@ -36,6 +40,7 @@ impl Observation {
             replicas_unknown: Some(why.into()),
             authoritative: false,
             current: None,
+            scale: None,
             load: TierLoad::default(),
             activator: None,
             totals: CountedTotals::default(),
@@ -68,6 +73,8 @@ pub struct ReplicaObservation {
     pub page_age: Option<Duration>,
     /// Why there is no fresh page: the error of the last attempt.
     pub error: Option<String>,
+    /// How its pod started; None where the source knows addresses only.
+    pub start: Option<Start>,
 }
 
 /// A replica's place in the supply.

@@ -155,6 +155,7 @@ fn replica(number: u32, state: ReplicaState, age: TimeDelta) -> ReplicaObservati
         }),
         page_age: serving.then(|| Duration::from_millis(2100 + u64::from(number) * 310)),
         error: None,
+        start: None,
     }
 }
 
@@ -208,6 +209,7 @@ fn busy_observation() -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: Some(8),
+        scale: None,
         load: TierLoad {
             waiting_growth_per_second: Some(0.4),
             mean_input_tokens: Some(2140.0),
@@ -333,6 +335,7 @@ pub(crate) fn unknown() -> TierStatus {
     status.policy = Arc::new(policy(id.clone()));
     status.observation = Observation {
         current: Some(4),
+        scale: None,
         ..Observation::unknown("code-a100.serving.svc.cluster.local: NXDOMAIN for 11m20s")
     };
     status.decision = Decision {

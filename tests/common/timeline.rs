@@ -89,6 +89,7 @@ impl Timeline {
             replicas_unknown: None,
             authoritative: true,
             current: None,
+            scale: None,
             load: TierLoad {
                 // A request costs 0.1 + 0.2 replica-seconds.
                 mean_input_tokens: Some(800.0),
@@ -257,5 +258,6 @@ pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
         load: tells.then_some(load),
         page_age: tells.then_some(Duration::ZERO),
         error: None,
+        start: None,
     }
 }
