@@ -284,6 +284,32 @@ fn sizes_words_flags_steps_and_allowances_say_what_to_write() {
     refused("acceptableQueue: {requests: -5}", "acceptableQueue", "out of range");
 }
 
+#[test]
+fn a_number_or_a_boolean_in_quotes_is_refused_as_the_schema_refuses_it() {
+    refused("replicas: {max: '12'}", "replicas.max", "in quotes this is a text, not a number: write max: 12");
+    refused("source: {dns: {host: a, port: \"8000\"}}", "source.dns.port", "write port: 8000");
+    refused("capacity: {learn: 'true'}", "capacity.learn", "not a boolean: write learn: true");
+    refused("hpa: {tolerance: '0'}", "hpa.tolerance", "write tolerance: 0");
+    refused("signals: {kvCache: {target: '0.8'}}", "signals.kvCache.target", "write target: 0.8");
+    refused("scaleDown: {maxStep: '2'}", "scaleDown.maxStep", "write maxStep: 2");
+    refused("acceptableQueue: {requests: '50'}", "acceptableQueue", "write requests: 50");
+    // Texts may have quotes.
+    load(&tier_with(&["signals: {kvCache: {target: '80%'}}", "scaleDown: {maxStep: '50%', hold: '5m'}"]));
+}
+
+#[test]
+fn a_bare_number_or_boolean_where_a_text_belongs_is_refused_as_the_schema_refuses_it() {
+    refused("model: 70", "model", "`70` is a number to YAML, and a text belongs here: write model: \"70\"");
+    refused("model: true", "model", "`true` is a boolean to YAML");
+    refused(
+        "activator: {url: 'http://a', metric: m, labels: {pool: 7}}",
+        "activator.labels",
+        "write pool: \"7\"",
+    );
+    refused("source: {fixed: {urls: [8000]}}", "source.fixed.urls[0]", "write \"8000\"");
+    assert_eq!(load(&tier_with(&["model: '70'"])).tiers[0].model.as_deref(), Some("70"));
+}
+
 // ---- bounds and floors
 
 #[test]

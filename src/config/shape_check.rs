@@ -61,12 +61,12 @@ fn check_key(section: &Section<'_>, key: &'static Key, problems: &mut Problems) 
                 problems.push(&place, format!("the list is empty: write at least one {}", of.expected()));
             }
             for (index, item) in items(node).iter().enumerate() {
-                if let Err(message) = read_scalar(of, item) {
+                if let Err(message) = read_scalar(of, item, "") {
                     problems.push(&place.item(index).at_line(item.line), message);
                 }
             }
         }
-        Kind::Scalar(scalar) => report(read_scalar(scalar, node), &place, problems),
+        Kind::Scalar(scalar) => report(read_scalar(scalar, node, key.name), &place, problems),
         Kind::Allowance => report(section::allowance(node), &place, problems),
         Kind::Labels => report(section::labels(node), &place, problems),
     }
