@@ -470,6 +470,31 @@ fn bad_urls_are_refused_and_passwords_are_not_repeated() {
 }
 
 #[test]
+fn urls_that_are_wrong_and_listed_twice_are_told_both_at_once() {
+    let url = "ftp://me:hunter2@a/metrics";
+    let text = tier_with(&[&format!("source: {{fixed: {{urls: ['{url}', 'a:80', '{url}', 'a:80']}}}}")]);
+    let told = problems(&text);
+    let twice: Vec<&str> = told
+        .iter()
+        .filter(|problem| problem.message.contains("listed twice"))
+        .map(|problem| problem.path.as_str())
+        .collect();
+    assert_eq!(twice, ["tiers[0].source.fixed.urls[2]", "tiers[0].source.fixed.urls[3]"], "{told}");
+    assert!(!told.to_string().contains("hunter2"), "{told}");
+}
+
+#[test]
+fn a_bad_value_hides_no_other_problem_of_its_section() {
+    let told = problems(&tier_with(&["scrape: {concurrency: 0, clientCert: /a.crt}"]));
+    assert_eq!(told.len(), 2, "{told}");
+    let told = problems(&tier_with(&["scrape: {ca: '', clientCert: /a.crt}"]));
+    assert_eq!(told.len(), 2, "{told}");
+    let tier = "- {name: Chat, namespace: a, source: {fixed: {urls: ['h:1']}}, replicas: {max: 8}}\n";
+    let told = problems(&format!("tiers:\n{tier}{tier}")).to_string();
+    assert!(told.contains("tier `Chat` of `a` is declared twice"), "{told}");
+}
+
+#[test]
 fn dns_needs_a_name_and_a_port() {
     refused("source: {dns: {host: 10.0.0.1, port: 80}}", "source.dns.host", "list it under `fixed`");
     refused("source: {dns: {host: 'http://a', port: 80}}", "source.dns.host", "without scheme, port or path");

@@ -134,6 +134,14 @@ impl<'n> Section<'n> {
         }
     }
 
+    /// A single value as it is written, good or not.
+    pub(super) fn text(&self, name: &str) -> Option<&'n str> {
+        match self.written(name) {
+            Some((_, Node { content: Content::Scalar(text, _), .. })) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The single values of a list, each with its place.
     pub(super) fn scalars(&self, name: &str) -> Vec<(Place, &'n str)> {
         let Some((place, Node { content: Content::List(items), .. })) = self.written(name) else {
