@@ -16,6 +16,7 @@ use std::path::Path;
 mod address;
 mod file;
 mod lint;
+mod misplaced;
 mod problem;
 mod profiles;
 mod quantity;

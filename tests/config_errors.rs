@@ -172,7 +172,35 @@ fn an_unknown_key_comes_with_the_key_that_was_meant() {
     refused("cold_start: 3m", "cold_start", "did you mean `coldStart`?");
     refused("tolerance: 0", "tolerance", "it belongs under `hpa`");
     refused("kvCache: {target: 0.8}", "kvCache", "it belongs under `signals`");
+    refused("weight: 1", "weight", "it belongs under `signals.kvCache` or `signals.tokens` or `signals.waiting`");
+    refused("timezone: UTC", "timezone", "it belongs under `floors[]`");
+    refused("signals: {coldStart: 3m}", "signals.coldStart", "it belongs under `tiers[]`");
+    refused("signals: {allowMetadataTiers: true}", "signals.allowMetadataTiers", "at the top of the file");
     refused("warmPool: {maxRamp: 2x in 2m, price: 3}", "warmPool.price", "write one of `maxRamp`");
+}
+
+#[test]
+fn words_of_keda_and_the_hpa_come_with_the_key_and_its_level() {
+    for (word, of_a_tier) in [
+        ("minReplicas", "`replicas.min`"),
+        ("minReplicaCount", "`replicas.min`"),
+        ("maxReplicas", "`replicas.max`"),
+        ("maxReplicaCount", "`replicas.max`"),
+        ("desiredReplicas", "`floors[].desiredReplicas`"),
+        ("threshold", "`signals.kvCache.target` or `signals.tokens.target`"),
+        ("targetValue", "`signals.kvCache.target` or `signals.tokens.target`"),
+        ("stabilizationWindowSeconds", "`scaleDown.hold`"),
+    ] {
+        refused(&format!("{word}: 1"), word, &format!("unknown key `{word}`: did you mean {of_a_tier}?"));
+        let told = problems(&format!("{word}: 1\n{}", tier_with(&[]))).to_string();
+        let of_the_file = of_a_tier.replace("or `", "or `tiers[].").replacen('`', "`tiers[].", 1);
+        assert!(told.starts_with(&format!("line 1: {word}: unknown key `{word}`: did you mean {of_the_file}?")), "{told}");
+    }
+    for word in ["cooldownPeriod", "pollingInterval", "triggers", "fallback"] {
+        refused(&format!("{word}: 30"), word, "it belongs in the ScaledObject's spec");
+    }
+    refused("replicas: {max: 8, minReplicas: 2}", "replicas.minReplicas", "did you mean `min`?");
+    refused("signals: {kvCache: {threshold: 0.8}}", "signals.kvCache.threshold", "did you mean `target`?");
 }
 
 #[test]
