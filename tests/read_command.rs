@@ -129,6 +129,15 @@ fn a_page_is_read_from_a_server_without_the_proxy_of_the_environment() {
 }
 
 #[test]
+fn a_page_is_read_by_host_and_port_alone_at_metrics() {
+    for without in [&["http://", "/metrics"][..], &["/metrics"]] {
+        let url = page_of_server(&unpacked("0.32.0/single/100"));
+        let short = without.iter().fold(url, |url, part| url.replace(part, ""));
+        assert!(text(&read(&[&short], b"")).contains("model                   tiny"), "{short}");
+    }
+}
+
+#[test]
 fn the_model_is_chosen_by_name() {
     let path = capture("0.32.0/single/100");
     let path = path.to_str().unwrap();
@@ -196,5 +205,5 @@ fn servers_that_give_no_page_are_failures_with_a_name() {
 #[test]
 fn a_file_that_is_not_there_is_a_failure() {
     let error = failure(&read(&["/nowhere/page.txt"], b""));
-    assert!(error.contains("/nowhere/page.txt: No such file"), "{error}");
+    assert!(error.contains("/nowhere/page.txt: no such file; for a replica's page write HOST:PORT"), "{error}");
 }
