@@ -17,6 +17,7 @@ use keda_vllm_scaler::decision::{
     CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample,
     TierId, TierLoad, decide,
 };
+use keda_vllm_scaler::quantile::Quantile;
 use keda_vllm_scaler::schedule::Window;
 
 const REPLICAS: u32 = 100;
@@ -118,7 +119,7 @@ fn observation(round: u32) -> Observation {
             mean_input_tokens: Some(1155.0),
             mean_uncached_input_tokens: Some(700.0),
             mean_output_tokens: Some(211.0),
-            queue_time_p95_seconds: Some(2.4),
+            queue_time_p95_seconds: Some(Quantile::between(2.4)),
             ..TierLoad::default()
         },
         activator: None,

@@ -144,7 +144,7 @@ fn a_histogram_that_appears_with_the_first_request_counts_from_zero() {
     let with =
         EngineSample { queue_time: Some(histogram(&[1.0, 2.0], &[0.0, 10.0], 15.0)), ..engine("0", 0.0) };
     tier.page("a", at(5.0), Ok(page_of(vec![with])));
-    assert_eq!(tier.observe(at(5.0)).load.queue_time_p95_seconds, Some(1.95));
+    assert_eq!(tier.observe(at(5.0)).load.queue_time_p95_seconds.map(|p95| p95.value), Some(1.95));
 }
 
 #[test]
@@ -458,8 +458,8 @@ fn latency_quantiles_are_over_the_tier_and_the_shape_window() {
     tier.page("b", at(5.0), Ok(with(&[4.0], &[10.0])));
     let load = tier.observe(at(5.0)).load;
     // At 1 s lie the ten of a and 2.5 of the ten of b: the median is at 10/12.5.
-    assert!((load.time_to_first_token_p50_seconds.unwrap() - 0.8).abs() < 1e-9);
-    assert!((load.time_to_first_token_p95_seconds.unwrap() - 3.6).abs() < 1e-9);
+    assert!((load.time_to_first_token_p50_seconds.unwrap().value - 0.8).abs() < 1e-9);
+    assert!((load.time_to_first_token_p95_seconds.unwrap().value - 3.6).abs() < 1e-9);
     assert_eq!(tier.observe(at(200.0)).load.time_to_first_token_p95_seconds, None);
 }
 

@@ -175,6 +175,7 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         "4.27 replicas' KV cache",
         "Bounds",
         "evening news",
+        "≤ 300 ms",
         "connection refused",
         "Online fit",
         "loaded Mon 05:52 UTC",
@@ -198,6 +199,22 @@ async fn the_page_loads_nothing_and_runs_nothing() {
         }
         assert!(page.body.contains("http-equiv=\"refresh\""));
         assert!(!server.get(&format!("{path}?refresh=off")).await.body.contains("http-equiv"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_floor_is_told_in_its_own_zone_even_where_another_has_its_name() {
+    let mut status = snapshots::busy();
+    let name = status.floors_ahead[0].name.clone();
+    status.floors_ahead[1].name = name;
+    status.floors_ahead[1].timezone = chrono_tz::America::New_York;
+    let server = Server::with(snapshots::of(vec![status])).await;
+    let page = server.get("/tiers/serving/chat-h100").await.body;
+    let (_, text, _) = server.explain(&["chat-h100"]).await;
+    for (shown, what) in [(page, "the page"), (text, "explain")] {
+        for part in ["Europe/Berlin", "Mon 18:00", "America/New_York", "Mon 13:45"] {
+            assert!(shown.contains(part), "{what}: {part} is missing\n{shown}");
+        }
     }
 }
 

@@ -285,6 +285,7 @@ fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
             (opening.opens_at <= horizon).then(|| FloorAhead {
                 name: floor.name.clone(),
                 replicas: floor.replicas,
+                timezone: floor.window.zone(),
                 opens_at: opening.opens_at,
                 answered_from: earlier(opening.opens_at, policy.lead()),
                 closes_at: opening.closes_at,

@@ -16,6 +16,7 @@ use keda_vllm_scaler::decision::{
     SignalKind, TierId,
 };
 use keda_vllm_scaler::history::HistoryPoint;
+use keda_vllm_scaler::quantile::Quantile;
 use keda_vllm_scaler::schedule::Window;
 use keda_vllm_scaler::snapshot::{ConfigStatus, FloorAhead, Published, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
@@ -213,11 +214,11 @@ fn busy_observation() -> Observation {
             mean_input_tokens: Some(2140.0),
             mean_uncached_input_tokens: Some(1010.0),
             mean_output_tokens: Some(312.0),
-            queue_time_p95_seconds: Some(0.84),
-            time_to_first_token_p50_seconds: Some(0.21),
-            time_to_first_token_p95_seconds: Some(1.62),
-            inter_token_p50_seconds: Some(0.024),
-            inter_token_p95_seconds: Some(0.051),
+            queue_time_p95_seconds: Some(Quantile::in_the_first_bucket(0.28, 0.3)),
+            time_to_first_token_p50_seconds: Some(Quantile::between(0.21)),
+            time_to_first_token_p95_seconds: Some(Quantile::between(1.62)),
+            inter_token_p50_seconds: Some(Quantile::between(0.024)),
+            inter_token_p95_seconds: Some(Quantile::between(0.051)),
         },
         activator: Some(ActivatorObservation {
             queued: Some(3.0),
@@ -308,6 +309,7 @@ pub(crate) fn busy() -> TierStatus {
             FloorAhead {
                 name: "working day".to_owned(),
                 replicas: 8,
+                timezone: chrono_tz::Europe::Berlin,
                 opens_at: "2026-11-30T08:00:00Z".parse().expect("time"),
                 answered_from: "2026-11-30T07:56:10Z".parse().expect("time"),
                 closes_at: Some("2026-11-30T17:00:00Z".parse().expect("time")),
@@ -315,6 +317,7 @@ pub(crate) fn busy() -> TierStatus {
             FloorAhead {
                 name: "evening news".to_owned(),
                 replicas: 10,
+                timezone: chrono_tz::Europe::Berlin,
                 opens_at: "2026-11-30T18:45:00Z".parse().expect("time"),
                 answered_from: "2026-11-30T18:41:10Z".parse().expect("time"),
                 closes_at: Some("2026-11-30T20:00:00Z".parse().expect("time")),
