@@ -575,6 +575,14 @@ fn a_client_certificate_and_its_key_come_together() {
 }
 
 #[test]
+fn a_server_name_comes_with_the_authority_that_vouches_for_it() {
+    refused("scrape: {serverName: chat.serving.svc}", "scrape.serverName", "`ca` is missing");
+    refused("scrape: {ca: /ca.crt, serverName: 10.0.0.1}", "scrape.serverName", "is an address");
+    let tier = load(&tier_with(&["scrape: {ca: /ca.crt, serverName: chat.serving.svc}"])).tiers.remove(0);
+    assert_eq!(tier.scrape.tls.server_name.as_deref(), Some("chat.serving.svc"));
+}
+
+#[test]
 fn two_listeners_on_one_port_are_refused() {
     for (listen, path) in [
         ("{http: '0.0.0.0:6000'}", "listen.http"),

@@ -7,7 +7,7 @@ mod fake_engine;
 mod fake_tls;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -218,32 +218,97 @@ async fn a_url_that_is_none_and_another_scheme_are_errors() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_while_idle_is_dialled_anew() {
+async fn plain_http_dials_anew_for_each_page_and_keeps_no_connection() {
+    // This one resets a connection that is used again.
     let engine = FakeEngine::start(Answer::PageThenReset(b"a 1\n".to_vec())).await;
     fake_tls::install_provider();
     let client = Client::new(&settings()).unwrap();
-    client.fetch(&engine.url()).await.unwrap();
-    // The second request meets a reset on the pooled connection and succeeds on its own.
-    assert_eq!(client.fetch(&engine.url()).await.unwrap().body, b"a 1\n");
-    assert_eq!((engine.requests(), engine.connections()), (3, 2));
-}
-
-#[tokio::test]
-async fn a_connection_that_stays_open_is_used_again() {
-    let engine = FakeEngine::start(Answer::page("a 1\n")).await;
-    fake_tls::install_provider();
-    let client = Client::new(&settings()).unwrap();
     for _ in 0..3 {
-        client.fetch(&engine.url()).await.unwrap();
+        assert_eq!(client.fetch(&engine.url()).await.unwrap().body, b"a 1\n");
     }
-    assert_eq!((engine.requests(), engine.connections()), (3, 1));
+    assert_eq!((engine.requests(), engine.connections()), (3, 3));
 }
 
 #[tokio::test]
-async fn a_server_that_always_resets_is_tried_twice_and_no_more() {
+async fn a_replica_that_resets_a_new_connection_is_not_asked_again() {
     let engine = FakeEngine::start(Answer::Reset).await;
     assert_eq!(failure(&engine.url()).await, FailureKind::Connect);
-    assert_eq!(engine.requests(), 2);
+    assert_eq!(engine.requests(), 1);
+}
+
+/// Settings that trust this authority.
+fn trusting(authority: &Authority, folder: &Path) -> ScrapeSettings {
+    let tls = TlsSettings { ca_file: Some(authority.write_ca(folder)), ..TlsSettings::default() };
+    ScrapeSettings { tls, ..settings() }
+}
+
+#[tokio::test]
+async fn an_https_connection_that_stays_open_is_used_again() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("ours"));
+    let server = FakeTls::answering(&authority, 10, "a 1\n");
+    let client = Client::new(&trusting(&authority, folder.path())).unwrap();
+    for _ in 0..3 {
+        client.fetch(&server.url()).await.unwrap();
+    }
+    assert_eq!((server.requests(), server.connections()), (3, 1));
+}
+
+#[tokio::test]
+async fn an_https_connection_closed_while_idle_is_dialled_anew() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("ours"));
+    let server = FakeTls::answering(&authority, 1, "a 1\n");
+    let client = Client::new(&trusting(&authority, folder.path())).unwrap();
+    client.fetch(&server.url()).await.unwrap();
+    // The second request meets an end on the pooled connection and succeeds on its own.
+    assert_eq!(client.fetch(&server.url()).await.unwrap().body, b"a 1\n");
+    assert_eq!((server.requests(), server.connections()), (3, 2));
+}
+
+#[tokio::test]
+async fn an_https_server_that_never_answers_is_tried_twice_and_no_more() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("ours"));
+    let server = FakeTls::answering(&authority, 0, "");
+    let error = fetch_with(&trusting(&authority, folder.path()), &server.url()).await.unwrap_err();
+    assert_ne!(error.kind(), FailureKind::Timeout, "{error}");
+    assert_eq!(server.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_certificate_without_the_address_is_taken_by_its_server_name_and_by_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+    let server = FakeTls::named(&ours, "chat.serving.svc", "a 1\n");
+    let named = |authority: &Authority, name: Option<&str>| {
+        let mut settings = trusting(authority, folder.path());
+        settings.tls.server_name = name.map(str::to_owned);
+        settings
+    };
+    let fetched = fetch_with(&named(&ours, Some("chat.serving.svc")), &server.url()).await;
+    assert_eq!(fetched.unwrap().body, b"a 1\n");
+    for (authority, name) in [
+        (&ours, None),
+        (&ours, Some("code.serving.svc")),
+        (&other, Some("chat.serving.svc")),
+    ] {
+        let error = fetch_with(&named(authority, name), &server.url()).await.unwrap_err();
+        assert_eq!(error.kind(), FailureKind::Tls, "{name:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_name_and_a_client_certificate_go_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let server = FakeTls::start(&servers, Some(&clients), "a 1\n");
+    let (cert, key) = clients.write_identity(folder.path());
+    let mut with = trusting(&servers, folder.path());
+    with.tls = TlsSettings {
+        client_cert_file: Some(cert),
+        client_key_file: Some(key),
+        server_name: Some("localhost".to_owned()),
+        ..with.tls
+    };
+    assert_eq!(fetch_with(&with, &server.url()).await.unwrap().body, b"a 1\n");
 }
 
 #[tokio::test]
@@ -290,7 +355,12 @@ async fn credential_files_that_cannot_be_used_are_named() {
     std::fs::write(&garbage, "not pem").unwrap();
     let missing = folder.path().join("missing");
     let tls = |ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>| ScrapeSettings {
-        tls: TlsSettings { ca_file: ca, client_cert_file: cert, client_key_file: key },
+        tls: TlsSettings {
+            ca_file: ca,
+            client_cert_file: cert,
+            client_key_file: key,
+            ..TlsSettings::default()
+        },
         ..settings()
     };
     let named = |settings: &ScrapeSettings| Client::new(settings).unwrap_err().to_string();
@@ -307,10 +377,7 @@ async fn https_with_its_own_authority_is_trusted_and_any_other_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, other) = (Authority::new("ours"), Authority::new("other"));
     let server = FakeTls::start(&ours, None, "a 1\n");
-    let trusting = |authority: &Authority| ScrapeSettings {
-        tls: TlsSettings { ca_file: Some(authority.write_ca(folder.path())), ..TlsSettings::default() },
-        ..settings()
-    };
+    let trusting = |authority: &Authority| trusting(authority, folder.path());
     assert_eq!(fetch_with(&trusting(&ours), &server.url()).await.unwrap().body, b"a 1\n");
 
     let error = fetch_with(&trusting(&other), &server.url()).await.unwrap_err();
@@ -336,7 +403,12 @@ async fn a_server_that_asks_for_a_client_certificate_gets_it() {
 
     let (cert, key) = clients.write_identity(folder.path());
     let with = ScrapeSettings {
-        tls: TlsSettings { ca_file, client_cert_file: Some(cert), client_key_file: Some(key) },
+        tls: TlsSettings {
+            ca_file,
+            client_cert_file: Some(cert),
+            client_key_file: Some(key),
+            ..TlsSettings::default()
+        },
         ..settings()
     };
     assert_eq!(fetch_with(&with, &server.url()).await.unwrap().body, b"a 1\n");

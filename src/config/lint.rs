@@ -149,7 +149,7 @@ fn scrape_warnings(section: &Section<'_>, tier: &TierSettings, warnings: &mut Pr
 
 /// Credentials that are not used, or go out in the clear.
 pub(super) fn tls_without_https(section: &Section<'_>, warnings: &mut Problems) {
-    for name in ["ca", "clientCert", "clientKey"] {
+    for name in ["ca", "serverName", "clientCert", "clientKey"] {
         if section.written(name).is_some() {
             warnings.push(&section.place_of(name), "not used: the pages are http; write https or remove it");
         }

@@ -295,3 +295,20 @@ fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
     ahead.sort_by_key(|floor| floor.opens_at);
     ahead
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::fixtures::{at, floor, policy};
+
+    #[test]
+    fn floors_ahead_are_worked_out_once_a_minute() {
+        let with = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 6)], ..policy() };
+        let without = policy();
+        let mut ahead = FloorsAhead::default();
+        assert_eq!(ahead.at(&with, at("10:00:01")).len(), 1);
+        assert_eq!(ahead.at(&without, at("10:00:59")).len(), 1, "the same minute: not looked at again");
+        assert_eq!(ahead.at(&without, at("10:01:00")).len(), 0);
+        assert_eq!(ahead.at(&with, at("10:00:30")).len(), 1, "a clock that was set back is another minute");
+    }
+}

@@ -7,10 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
 use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, ReplicaLoad, TierLoad};
-use keda_vllm_scaler::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
-    Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
-};
+use keda_vllm_scaler::decision::policy::{Floor, Ramp, TokenRates};
 use keda_vllm_scaler::decision::{
     Answer, Ask, Bound, BoundKind, Decision, Observation, Policy, ReplicaObservation, ReplicaState,
     SignalKind, TierId,
@@ -81,35 +78,12 @@ pub(crate) fn clock() -> Clock {
 }
 
 fn policy(id: TierId) -> Policy {
-    Policy {
-        tier: id,
-        min: 1,
-        max: 40,
-        cold_start: Duration::from_mins(3),
-        control_delay: Duration::from_secs(50),
-        drain: Duration::from_mins(2),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: Some(256.0) },
-            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
-        },
-        combine: Combine::Max,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".to_owned(),
-            learn: true,
-            kv_tokens: None,
-        },
-        floors: Vec::new(),
-        max_ramp: None,
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
-        floors_only: false,
-    }
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let mut policy = Policy::with_defaults(id, 40, rates);
+    policy.control_delay = Duration::from_secs(50);
+    policy.drain = Duration::from_mins(2);
+    policy.signals.batch.max_running = Some(256.0);
+    policy
 }
 
 fn ask(signal: SignalKind, replicas: Option<f64>, because: &str) -> Ask {

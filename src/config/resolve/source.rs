@@ -160,7 +160,19 @@ fn credentials(section: &Section<'_>, found: &mut Findings) -> Read<(TlsSettings
             );
         }
     }
-    let tls = TlsSettings { ca_file: ca?, client_cert_file: client_cert?, client_key_file: client_key? };
+    let server_name = section.optional("serverName");
+    if matches!(server_name, Ok(Some(_))) && matches!(ca, Ok(None)) {
+        found.problems.push(
+            &section.place_of("serverName"),
+            "`ca` is missing: a name is checked against certificates of your own authority, not the system's",
+        );
+    }
+    let tls = TlsSettings {
+        ca_file: ca?,
+        client_cert_file: client_cert?,
+        client_key_file: client_key?,
+        server_name: server_name?,
+    };
     Ok((tls, bearer_token?))
 }
 
