@@ -57,6 +57,6 @@ mod tests {
         let shown = |quantile: Quantile| quantile.show(["<=", ">="], |seconds| format!("{seconds} s"));
         assert_eq!(shown(Quantile::between(0.4)), "0.4 s");
         assert_eq!(shown(Quantile::in_the_first_bucket(0.15, 0.3)), "<= 0.3 s");
-        assert_eq!(shown(Quantile::above(1920.0)), ">= 1920 s");
+        assert_eq!(shown(Quantile::above(7680.0)), ">= 7680 s");
     }
 }

@@ -29,7 +29,12 @@ fn bad_flags_of_every_command_exit_with_64() {
         &["demo", "--floor", "x"],
     ] {
         let output = command(arguments);
-        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(64),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
 }

@@ -73,7 +73,9 @@ impl Server {
     fn new(address: &str) -> anyhow::Result<Self> {
         let with_scheme =
             if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        let wrong = |why: &str| BadFlag(format!("--server {address:?}: {why}; write one such as http://127.0.0.1:8080"));
+        let wrong = |why: &str| {
+            BadFlag(format!("--server {address:?}: {why}; write one such as http://127.0.0.1:8080"))
+        };
         let base = Url::parse(&with_scheme).map_err(|error| wrong(&format!("not a URL ({error})")))?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
             bail!(wrong("not an http or https URL"));

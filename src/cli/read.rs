@@ -173,12 +173,16 @@ mod tests {
     fn a_host_and_port_is_a_page_unless_a_file_has_that_name() {
         let of = |text: &str| Source::of(text, |file| file == "capture:8000").unwrap();
         let url = |text: &str| Source::Url(text.to_owned());
-        for text in ["10.0.0.1:8000", "http://10.0.0.1:8000", "http://10.0.0.1:8000/", "10.0.0.1:8000/metrics"] {
+        for text in
+            ["10.0.0.1:8000", "http://10.0.0.1:8000", "http://10.0.0.1:8000/", "10.0.0.1:8000/metrics"]
+        {
             assert_eq!(of(text), url("http://10.0.0.1:8000/metrics"), "{text}");
         }
         assert_eq!(of("[::1]:8000"), url("http://[::1]:8000/metrics"));
         assert_eq!(of("https://pod:8443/stats"), url("https://pod:8443/stats"));
-        for file in ["capture:8000", "page.txt", "./a:b/page", "captures/2026-11-29T10:00/page.txt", "pod:", ":80"] {
+        for file in
+            ["capture:8000", "page.txt", "./a:b/page", "captures/2026-11-29T10:00/page.txt", "pod:", ":80"]
+        {
             assert_eq!(of(file), Source::File(file.to_owned()));
         }
         assert_eq!(of("-"), Source::StandardInput);

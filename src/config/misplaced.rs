@@ -31,16 +31,32 @@ const FAMILIAR: &[(&str, Meant)] = &[
     ("averageValue", Meant::Keys(&["signals.kvCache.target", "signals.tokens.target"])),
     ("averageUtilization", Meant::Keys(&["signals.kvCache.target", "signals.tokens.target"])),
     ("stabilizationWindowSeconds", Meant::Keys(&["scaleDown.hold"])),
-    ("activationThreshold", Meant::Elsewhere("a tier is active whenever it requires a replica: leave it out")),
+    (
+        "activationThreshold",
+        Meant::Elsewhere("a tier is active whenever it requires a replica: leave it out"),
+    ),
     ("cooldownPeriod", Meant::Elsewhere(THE_SCALED_OBJECT)),
     ("initialCooldownPeriod", Meant::Elsewhere(THE_SCALED_OBJECT)),
     ("idleReplicaCount", Meant::Elsewhere(THE_SCALED_OBJECT)),
-    ("pollingInterval", Meant::Elsewhere("it belongs in the ScaledObject's spec; pages are read every `scrape.interval`")),
+    (
+        "pollingInterval",
+        Meant::Elsewhere("it belongs in the ScaledObject's spec; pages are read every `scrape.interval`"),
+    ),
     ("scaleTargetRef", Meant::Elsewhere(THE_SCALED_OBJECT)),
     ("triggers", Meant::Elsewhere(THE_SCALED_OBJECT)),
-    ("fallback", Meant::Elsewhere("it belongs in the ScaledObject's spec; here `holdUnknown` says how long an answer stands")),
+    (
+        "fallback",
+        Meant::Elsewhere(
+            "it belongs in the ScaledObject's spec; here `holdUnknown` says how long an answer stands",
+        ),
+    ),
     ("advanced", Meant::Elsewhere(THE_SCALED_OBJECT)),
-    ("behavior", Meant::Elsewhere("it belongs in the ScaledObject's spec; what the HPA does to the answer stands under `hpa`")),
+    (
+        "behavior",
+        Meant::Elsewhere(
+            "it belongs in the ScaledObject's spec; what the HPA does to the answer stands under `hpa`",
+        ),
+    ),
     ("metricType", Meant::Elsewhere("it belongs in the ScaledObject's trigger, and must be AverageValue")),
 ];
 

@@ -7,12 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::problem::{Place, Problem, Problems, Read, Reported};
+use super::quantity::quoted;
 use super::section::Section;
 use super::settings::{
     Config, FileReference, FloorReference, GrpcSettings, Listen, SourceSettings, TierSettings,
 };
 use super::yaml::{Content, Node};
-use super::quantity::quoted;
 use super::{address, file, lint, shape_check};
 
 mod policy;
@@ -125,7 +125,9 @@ fn report_duplicates(sections: &[Section<'_>], found: &mut Findings) {
     let mut first: HashMap<(&str, &str), usize> = HashMap::new();
     for section in sections {
         // As written: two names that are the same and wrong are told together with what is wrong with them.
-        let (Some(namespace), Some(name)) = (section.text("namespace"), section.text("name")) else { continue };
+        let (Some(namespace), Some(name)) = (section.text("namespace"), section.text("name")) else {
+            continue;
+        };
         let place = section.place_of("name");
         let message = format!("tier {} is declared twice", shown(namespace, name));
         match first.entry((namespace, name)) {

@@ -313,9 +313,10 @@ fn written_as(bare: Look, text: &str, style: Style, key: &str) -> Result<(), Str
         Style::Quoted if look == bare => {
             Err(format!("in quotes this is a text, not a {what}: write {key}{text}"))
         }
-        Style::Plain if look != bare => {
-            Err(format!("{} is a {what} to YAML, and a text belongs here: write {key}\"{text}\"", quoted(text)))
-        }
+        Style::Plain if look != bare => Err(format!(
+            "{} is a {what} to YAML, and a text belongs here: write {key}\"{text}\"",
+            quoted(text)
+        )),
         _ => Ok(()),
     }
 }

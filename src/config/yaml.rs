@@ -310,7 +310,10 @@ mod tests {
         let (node, problems) = tree("# a comment\na: 1\nb:\n  - x\n  - c: null\n    d: \"null\"\n");
         assert_eq!(problems, "");
         let node = node.unwrap();
-        assert_eq!(value(&node, "a"), &Node { line: 2, content: Content::Scalar("1".to_owned(), Style::Plain) });
+        assert_eq!(
+            value(&node, "a"),
+            &Node { line: 2, content: Content::Scalar("1".to_owned(), Style::Plain) }
+        );
         let Content::List(items) = &value(&node, "b").content else { panic!("no list") };
         assert_eq!(items[0].line, 4);
         assert_eq!(value(&items[1], "c").content, Content::Null);
@@ -320,13 +323,18 @@ mod tests {
 
     #[test]
     fn a_bare_text_is_to_yaml_what_it_looks_like() {
-        for text in ["0", "12", "-1", "+3", "0.8", ".5", "5.", "1e3", "1.5E-3", "0x1f", "0o17", ".inf", "-.INF", ".nan"] {
+        for text in [
+            "0", "12", "-1", "+3", "0.8", ".5", "5.", "1e3", "1.5E-3", "0x1f", "0o17", ".inf", "-.INF",
+            ".nan",
+        ] {
             assert_eq!(look(text), Look::Number, "{text}");
         }
         for text in ["true", "FALSE"] {
             assert_eq!(look(text), Look::Boolean, "{text}");
         }
-        for text in ["", ".", "e3", "1e", "80%", "5s", "8B", "10.0.0.1", "yes", "-", "inf", "0x", "1_000", "chat"] {
+        for text in
+            ["", ".", "e3", "1e", "80%", "5s", "8B", "10.0.0.1", "yes", "-", "inf", "0x", "1_000", "chat"]
+        {
             assert_eq!(look(text), Look::Text, "{text}");
         }
     }

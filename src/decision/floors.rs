@@ -68,7 +68,11 @@ fn because(floor: &Floor, now: DateTime<Utc>, lead: Duration) -> String {
             format_span(lead)
         ),
         Some((closes, false)) => {
-            format!("floor {name} of {}, open until {}", floor.replicas, floor.window.told(closes, "%a %H:%M"))
+            format!(
+                "floor {name} of {}, open until {}",
+                floor.replicas,
+                floor.window.told(closes, "%a %H:%M")
+            )
         }
         None => format!("floor {name} of {}", floor.replicas),
     }

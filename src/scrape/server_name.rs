@@ -26,7 +26,11 @@ pub(super) struct Pem<'a> {
 ///
 /// # Errors
 /// When a file isn't what it should be.
-pub(super) fn expecting(name: &str, ca: &Pem<'_>, identity: Option<&Pem<'_>>) -> Result<ClientConfig, ClientError> {
+pub(super) fn expecting(
+    name: &str,
+    ca: &Pem<'_>,
+    identity: Option<&Pem<'_>>,
+) -> Result<ClientConfig, ClientError> {
     let name = ServerName::try_from(name.to_owned())
         .map_err(|_| ClientError::Tls(format!("serverName {name:?} is no DNS name")))?;
     let mut roots = RootCertStore::empty();

@@ -256,7 +256,8 @@ impl Args {
 
 /// The ramp as the file has it.
 fn ramp(text: &str) -> Result<String, String> {
-    let Ramp { factor, within } = config::ramp(text).map_err(|error| format!("--max-ramp {text}: {error}"))?;
+    let Ramp { factor, within } =
+        config::ramp(text).map_err(|error| format!("--max-ramp {text}: {error}"))?;
     Ok(format!("{factor}x in {}", format_span(within)))
 }
 

@@ -226,7 +226,7 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, samples: &Samples) {
     let legend = lines.iter().flat_map(|(name, _, color, _)| {
         [Span::raw("  "), Span::styled(format!("\u{2501} {name}"), Style::new().fg(*color))]
     });
-    let title = Line::from_iter([Span::raw("replicas over the last minutes")].into_iter().chain(legend));
+    let title: Line<'_> = [Span::raw("replicas over the last minutes")].into_iter().chain(legend).collect();
     let datasets = lines
         .iter()
         .map(|(_, data, color, kind)| {
@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn the_legend_covers_none_of_the_plot() {
         let screen = screen(100, 32);
-        let named = |name: &str| screen.lines().filter(|line| line.contains(&format!("\u{2501} {name}"))).count();
+        let named =
+            |name: &str| screen.lines().filter(|line| line.contains(&format!("\u{2501} {name}"))).count();
         for name in ["demand", "required", "ready", "users queue"] {
             assert_eq!(named(name), 1, "{name}\n{screen}");
         }

@@ -69,7 +69,9 @@ fn estimated(signal: &LatencySignal, load: &TierLoad) -> String {
 /// How far the p95 is above its target; the larger one where two targets are given.
 pub(in crate::decision) fn ratio(signal: &LatencySignal, load: &TierLoad) -> Option<f64> {
     let over = |seen: Option<Quantile>, target: Option<Duration>| {
-        sane(seen.map(|seen| seen.value)).zip(target).map(|(seen, target)| seen / target.as_secs_f64().max(1e-3))
+        sane(seen.map(|seen| seen.value))
+            .zip(target)
+            .map(|(seen, target)| seen / target.as_secs_f64().max(1e-3))
     };
     let queue = over(load.queue_time_p95_seconds, signal.queue_time_p95);
     let first_token = over(load.time_to_first_token_p95_seconds, signal.time_to_first_token_p95);

@@ -31,9 +31,8 @@ pub(super) fn floors(out: &mut String, status: &Status, now: DateTime<Utc>, styl
 fn floor_cells(floor: &FloorAhead, now: DateTime<Utc>) -> Vec<String> {
     // An older scaler doesn't say it, and a newer one may know zones that this one doesn't.
     let zone: Tz = floor.timezone.parse().unwrap_or(Tz::UTC);
-    let when = |at: DateTime<Utc>| {
-        format!("{} ({})", at.with_timezone(&zone).format("%a %H:%M"), from_now(now, at))
-    };
+    let when =
+        |at: DateTime<Utc>| format!("{} ({})", at.with_timezone(&zone).format("%a %H:%M"), from_now(now, at));
     vec![
         floor.name.clone(),
         floor.replicas.to_string(),
