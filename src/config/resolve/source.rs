@@ -39,7 +39,7 @@ fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSetting
         let same = url.clone().unwrap_or_else(|_| text.to_owned());
         if let Some(line) = lines.insert(same, place.line) {
             // Counted twice, a replica would be seen as two. One that is wrong may hold a password: it isn't shown.
-            let which = url.as_deref().unwrap_or("the same");
+            let which = url.as_deref().unwrap_or("it");
             let message = format!("{which} is listed twice: remove this one or the one on line {line}");
             found.problems.push(&place, message);
         }
