@@ -238,7 +238,8 @@ async fn throw_away(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
         .http1_only()
         .tcp_nodelay(true)
         .tls_certs_only([])
-        .pool_max_idle_per_host(1)
+        // As the scraper itself: each page on a connection of its own.
+        .pool_max_idle_per_host(0)
         .build()?;
     let began = Instant::now();
     throw_away_round(&client, replicas, port).await?;

@@ -8,8 +8,8 @@
 //!                       exposition                      loop
 //! ```
 //!
-//! Pure rooms (no clock, no file, no network, no async): [`units`], [`supply`], [`exposition`], [`engines`],
-//! [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
+//! Pure rooms (no clock, no file, no network, no async): [`units`], [`quantile`], [`supply`], [`exposition`],
+//! [`engines`], [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
 
 pub mod aggregate;
 pub mod cli;
@@ -21,6 +21,7 @@ pub mod decision;
 pub mod engines;
 pub mod exposition;
 pub mod history;
+pub mod quantile;
 pub mod schedule;
 pub mod scrape;
 pub mod serve;

@@ -114,7 +114,7 @@ pub(super) fn url(text: &str) -> Result<String, String> {
 }
 
 /// A replica's metrics page: a URL, or `host:port` for `http://host:port/metrics`.
-pub(super) fn page_url(text: &str) -> Result<String, String> {
+pub(crate) fn page_url(text: &str) -> Result<String, String> {
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut page = Url::parse(&url(&with_scheme)?).map_err(|error| error.to_string())?;
     if page.path() == "/" {

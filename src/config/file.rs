@@ -194,6 +194,11 @@ pub(super) const SCRAPE: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
+    Key::optional(
+        "serverName",
+        Kind::Scalar(Scalar::Host),
+        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
+    ),
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to https pages."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
     Key::optional(
@@ -222,6 +227,11 @@ pub(super) const ACTIVATOR: &[Key] = &[
         "ca",
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
+    ),
+    Key::optional(
+        "serverName",
+        Kind::Scalar(Scalar::Host),
+        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
     ),
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to an https page."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),

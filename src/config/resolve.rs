@@ -7,12 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::problem::{Place, Problem, Problems, Read, Reported};
+use super::quantity::quoted;
 use super::section::Section;
 use super::settings::{
     Config, FileReference, FloorReference, GrpcSettings, Listen, SourceSettings, TierSettings,
 };
 use super::yaml::{Content, Node};
-use super::{file, lint, shape_check};
+use super::{address, file, lint, shape_check};
 
 mod policy;
 mod source;
@@ -121,14 +122,14 @@ fn tiers(root: &Section<'_>, found: &mut Findings) -> Read<Vec<TierSettings>> {
 }
 
 fn report_duplicates(sections: &[Section<'_>], found: &mut Findings) {
-    let mut first: HashMap<(String, String), usize> = HashMap::new();
+    let mut first: HashMap<(&str, &str), usize> = HashMap::new();
     for section in sections {
-        let (Ok(namespace), Ok(name)) = (section.get::<String>("namespace"), section.get::<String>("name"))
-        else {
+        // As written: two names that are the same and wrong are told together with what is wrong with them.
+        let (Some(namespace), Some(name)) = (section.text("namespace"), section.text("name")) else {
             continue;
         };
         let place = section.place_of("name");
-        let message = format!("tier {namespace}/{name} is declared twice");
+        let message = format!("tier {} is declared twice", shown(namespace, name));
         match first.entry((namespace, name)) {
             std::collections::hash_map::Entry::Occupied(other) => found
                 .problems
@@ -137,6 +138,14 @@ fn report_duplicates(sections: &[Section<'_>], found: &mut Findings) {
                 free.insert(place.line);
             }
         }
+    }
+}
+
+/// A tier's name as messages show it: one that is good stands for itself, any other is bounded and quoted.
+fn shown(namespace: &str, name: &str) -> String {
+    match (address::namespace(namespace), address::object_name(name)) {
+        (Ok(namespace), Ok(name)) => format!("{namespace}/{name}"),
+        _ => format!("{} of {}", quoted(name), quoted(namespace)),
     }
 }
 

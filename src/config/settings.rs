@@ -164,6 +164,8 @@ pub struct TlsSettings {
     pub client_cert_file: Option<PathBuf>,
     /// PEM key of that certificate.
     pub client_key_file: Option<PathBuf>,
+    /// The name that the page's certificate must hold instead of the URL's host. Never without `ca_file`.
+    pub server_name: Option<String>,
 }
 
 /// The queue in front of a tier.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::settings::DnsPort;
+use super::yaml::Look;
 use super::{address, profiles, quantity};
 use crate::decision::policy::{Ramp, Step};
 
@@ -158,6 +159,16 @@ impl Scalar {
             Self::Gpu => Value::Text(profiles::gpu(text)?),
             Self::ModelSize => Value::Number(quantity::model_size(text)?),
         })
+    }
+
+    /// What stands bare under such a key; everything that looks otherwise to YAML needs quotes. `80%`, `8MiB` and `5s`
+    /// are texts, with quotes or without.
+    pub(super) fn bare(&self) -> Look {
+        match self {
+            Self::Count { .. } | Self::Number { .. } | Self::Share | Self::Port | Self::Step => Look::Number,
+            Self::Flag => Look::Boolean,
+            _ => Look::Text,
+        }
     }
 
     /// For messages and the reference: what to write.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::quantile::Quantile;
 use crate::supply::{ScaleFacts, Start};
 use crate::units::seconds;
 
@@ -159,15 +160,15 @@ pub struct TierLoad {
     /// Mean output tokens of a request.
     pub mean_output_tokens: Option<f64>,
     /// 95th percentile of the queue time, seconds.
-    pub queue_time_p95_seconds: Option<f64>,
+    pub queue_time_p95_seconds: Option<Quantile>,
     /// Median time to first token, seconds.
-    pub time_to_first_token_p50_seconds: Option<f64>,
+    pub time_to_first_token_p50_seconds: Option<Quantile>,
     /// 95th percentile of the time to first token, seconds.
-    pub time_to_first_token_p95_seconds: Option<f64>,
+    pub time_to_first_token_p95_seconds: Option<Quantile>,
     /// Median inter-token time, seconds.
-    pub inter_token_p50_seconds: Option<f64>,
+    pub inter_token_p50_seconds: Option<Quantile>,
     /// 95th percentile of the inter-token time, seconds.
-    pub inter_token_p95_seconds: Option<f64>,
+    pub inter_token_p95_seconds: Option<Quantile>,
 }
 
 /// Sums of what the counters of all replicas grew by, page by page: exact, whatever the rates are averaged over. What a

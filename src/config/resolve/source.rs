@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Findings;
-use crate::config::problem::{Read, Reported};
+use crate::config::problem::{Place, Read, Reported};
 use crate::config::section::Section;
 use crate::config::settings::{
     ActivatorSettings, FileReference, Scheme, ScrapeSettings, SourceSettings, TlsSettings,
@@ -32,18 +32,22 @@ pub(super) fn source(section: &Section<'_>, found: &mut Findings) -> Read<Source
 }
 
 fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
-    let mut urls = Vec::new();
     let mut lines: HashMap<String, usize> = HashMap::new();
-    for (place, text) in section.scalars("urls") {
-        let url = address::page_url(text).map_err(|_| Reported)?;
-        if let Some(line) = lines.insert(url.clone(), place.line) {
-            // Counted twice, a replica would be seen as two.
-            found
-                .problems
-                .push(&place, format!("{url} is listed twice: remove this one or the one on line {line}"));
+    let read = |(place, text): (Place, &str)| -> Read<String> {
+        let url = address::page_url(text);
+        // One that is wrong is compared as it is written: mended, the two would still be one.
+        let same = url.clone().unwrap_or_else(|_| text.to_owned());
+        if let Some(line) = lines.insert(same, place.line) {
+            // Counted twice, a replica would be seen as two. One that is wrong may hold a password: it isn't shown.
+            let which = url.as_deref().unwrap_or("it");
+            let message = format!("{which} is listed twice: remove this one or the one on line {line}");
+            found.problems.push(&place, message);
         }
-        urls.push(url);
-    }
+        url.map_err(|_| Reported)
+    };
+    // All are compared before the first bad one counts: every problem is told at once.
+    let urls: Vec<Read<String>> = section.scalars("urls").into_iter().map(read).collect();
+    let urls = urls.into_iter().collect::<Read<Vec<String>>>()?;
     if urls.is_empty() {
         return Err(Reported);
     }
@@ -99,8 +103,9 @@ pub(super) fn scrape(section: &Section<'_>, found: &mut Findings) -> Read<Scrape
             "less than `maxBodyBytes`, which a page without compression may have: write as much or more",
         );
     }
+    let credentials = credentials(section, found);
     let concurrency: u32 = section.get("concurrency")?;
-    let (tls, bearer_token_file) = credentials(section, found)?;
+    let (tls, bearer_token_file) = credentials?;
     Ok(ScrapeSettings {
         interval: interval?,
         timeout: timeout?,
@@ -142,24 +147,33 @@ fn credentials(section: &Section<'_>, found: &mut Findings) -> Read<(TlsSettings
         }
         Ok(file)
     };
-    let tls = TlsSettings {
-        ca_file: file("ca")?,
-        client_cert_file: file("clientCert")?,
-        client_key_file: file("clientKey")?,
-    };
-    let bearer_token_file = file("bearerTokenFile")?;
+    let [ca, client_cert, client_key, bearer_token] =
+        ["ca", "clientCert", "clientKey", "bearerTokenFile"].map(&mut file);
     for (given, missing, there, not_there) in [
-        (&tls.client_cert_file, &tls.client_key_file, "clientCert", "clientKey"),
-        (&tls.client_key_file, &tls.client_cert_file, "clientKey", "clientCert"),
+        (&client_cert, &client_key, "clientCert", "clientKey"),
+        (&client_key, &client_cert, "clientKey", "clientCert"),
     ] {
-        if given.is_some() && missing.is_none() {
+        if !matches!(given, Ok(None)) && matches!(missing, Ok(None)) {
             found.problems.push(
                 &section.place_of(there),
                 format!("`{not_there}` is missing: a client certificate and its key come together"),
             );
         }
     }
-    Ok((tls, bearer_token_file))
+    let server_name = section.optional("serverName");
+    if matches!(server_name, Ok(Some(_))) && matches!(ca, Ok(None)) {
+        found.problems.push(
+            &section.place_of("serverName"),
+            "`ca` is missing: a name is checked against certificates of your own authority, not the system's",
+        );
+    }
+    let tls = TlsSettings {
+        ca_file: ca?,
+        client_cert_file: client_cert?,
+        client_key_file: client_key?,
+        server_name: server_name?,
+    };
+    Ok((tls, bearer_token?))
 }
 
 impl Default for ScrapeSettings {
