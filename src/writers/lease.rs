@@ -78,7 +78,6 @@ pub enum Leadership {
 }
 
 /// Takes part in the election.
-#[derive(Debug)]
 pub(super) struct Elector {
     client: Client,
     identity: Identity,
