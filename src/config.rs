@@ -34,8 +34,9 @@ pub use lint::keda_differences;
 pub use problem::{Problem, Problems};
 pub(crate) use quantity::ramp;
 pub use settings::{
-    ActivatorSettings, Changes, Config, DnsPort, FileReference, FloorReference, GrpcSettings, Listen, Scheme,
-    ScrapeSettings, SourceSettings, TierSettings, TlsSettings,
+    ActivatorSettings, Changes, ClusterSettings, Config, DnsPort, FileReference, FloorReference,
+    GrpcSettings, Listen, PodPort, PodSettings, ScaleTarget, Scheme, ScrapeSettings, SourceSettings,
+    TierSettings, TlsSettings,
 };
 
 /// Larger files are refused unread: a ConfigMap ends at 1 MiB too.

@@ -14,6 +14,7 @@
 pub mod aggregate;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod config_watch;
 pub mod control_loop;
@@ -33,6 +34,7 @@ pub mod supervise;
 pub mod supply;
 pub mod telemetry;
 pub mod units;
+pub mod writers;
 
 /// The generated half of KEDA's contract.
 #[allow(

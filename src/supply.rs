@@ -125,6 +125,8 @@ pub struct ScaleFacts {
     pub target: String,
     /// The ScaledObject's name, where it could be found.
     pub scaled_object: Option<String>,
+    /// Its UID: an Event without it isn't shown by `kubectl describe`.
+    pub scaled_object_uid: Option<String>,
     /// Ordered replicas: `spec.replicas`.
     pub ordered: Option<u32>,
     /// Why no further pod can be created: a quota, an admission webhook. None while nothing is known to be refused.

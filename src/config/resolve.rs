@@ -62,6 +62,8 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
     let grpc = root.section("grpc");
     let store = root.optional_section("store");
     let allow_metadata_tiers = root.get("allowMetadataTiers");
+    let kubernetes =
+        root.optional_section("kubernetes").map(|section| source::cluster(&section, found)).transpose();
     let tiers = tiers(root, found);
     if allow_metadata_tiers == Ok(false) && root.sections("tiers").is_empty() {
         found.problems.push(
@@ -83,6 +85,7 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
         },
         store: store.as_ref().map(|store| store.get("path")).transpose()?,
         history_retention: root.section("store").get("retention")?,
+        kubernetes: kubernetes?,
         allow_metadata_tiers: allow_metadata_tiers?,
         tiers: tiers?,
         files: Vec::new(),
@@ -165,7 +168,9 @@ fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSettings> {
             .get("namespace")
             .and_then(|namespace: String| Ok(crate::decision::TierId::new(namespace, section.get::<String>("name")?))),
         scrape_interval: scrape.as_ref().map(|scrape| scrape.interval).map_err(|_| Reported),
-        zero_needs: section.optional_section("activator").is_none().then_some(
+        zero_needs: (section.optional_section("activator").is_none()
+            && !matches!(source, Ok(SourceSettings::Kubernetes(_))))
+        .then_some(
             "needs an `activator`: DNS or a fixed list can't tell idle from unreachable; write 1 or more, or add an activator",
         ),
         floors_only: false,
@@ -196,6 +201,7 @@ fn is_https(source: &SourceSettings) -> bool {
     match source {
         SourceSettings::Fixed { urls } => urls.iter().any(|url| url.starts_with("https:")),
         SourceSettings::Dns { scheme, .. } => *scheme == super::settings::Scheme::Https,
+        SourceSettings::Kubernetes(pods) => pods.scheme == super::settings::Scheme::Https,
         SourceSettings::Injected => false,
     }
 }

@@ -118,6 +118,10 @@ fn scalar(kind: &Scalar) -> Value {
         Scalar::Port => {
             json!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"const": "srv"}]})
         }
+        Scalar::PodPort => json!({"anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": 65535},
+            pattern("^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"),
+        ]}),
         Scalar::Ramp => pattern("^[0-9.]+x *in *([0-9.]+(ms|s|m|h|d))+$"),
         Scalar::Step => json!({"anyOf": [pattern("^[0-9.]+%$"), {"type": "integer", "minimum": 1}]}),
         Scalar::ModelSize => pattern("^[0-9.]+[Bb]$"),

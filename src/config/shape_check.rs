@@ -92,7 +92,10 @@ fn check_one_of(
     for entry in below.own_entries() {
         if file::LATER_SOURCES.contains(&entry.key.as_str()) {
             let place = place.key(&entry.key).at_line(entry.line);
-            let message = format!("`{}` is not supported by this version: use `dns` or `fixed`", entry.key);
+            let message = format!(
+                "`{}` is not supported by this version: use `kubernetes`, `dns` or `fixed`",
+                entry.key
+            );
             problems.push(&place, message);
             return;
         }

@@ -8,27 +8,66 @@ use super::Findings;
 use crate::config::problem::{Place, Read, Reported};
 use crate::config::section::Section;
 use crate::config::settings::{
-    ActivatorSettings, FileReference, Scheme, ScrapeSettings, SourceSettings, TlsSettings,
+    ActivatorSettings, ClusterSettings, FileReference, PodPort, PodSettings, ScaleTarget, Scheme,
+    ScrapeSettings, SourceSettings, TlsSettings,
 };
 use crate::config::{address, file};
 use crate::units::format_span;
 
 pub(super) fn source(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
-    let (dns, fixed) = (section.optional_section("dns"), section.optional_section("fixed"));
-    match (dns, fixed) {
-        (Some(dns), None) => Ok(SourceSettings::Dns {
+    let given = |name| section.optional_section(name);
+    match (given("kubernetes"), given("dns"), given("fixed")) {
+        (Some(pods), None, None) => pod_settings(&pods).map(SourceSettings::Kubernetes),
+        (None, Some(dns), None) => Ok(SourceSettings::Dns {
             host: dns.get("host")?,
             port: dns.get("port")?,
-            scheme: match dns.get::<String>("scheme")?.as_str() {
-                "https" => Scheme::Https,
-                _ => Scheme::Http,
-            },
+            scheme: scheme(&dns)?,
             path: dns.get("path")?,
             resolve_every: dns.get("resolveEvery")?,
         }),
-        (None, Some(fixed)) => fixed_list(&fixed, found),
+        (None, None, Some(fixed)) => fixed_list(&fixed, found),
         _ => Err(Reported),
     }
+}
+
+fn pod_settings(section: &Section<'_>) -> Read<PodSettings> {
+    let target = section.optional_section("target").map(|target| {
+        Ok(ScaleTarget {
+            api_version: target.get("apiVersion")?,
+            kind: target.get("kind")?,
+            name: target.get("name")?,
+        })
+    });
+    let port = section.optional::<String>("port")?;
+    Ok(PodSettings {
+        target: target.transpose()?,
+        port: match port {
+            None => PodPort::Auto,
+            Some(text) => text.parse().map_or(PodPort::Name(text), PodPort::Number),
+        },
+        path: section.optional("path")?,
+        scheme: scheme(section)?,
+        node_wait: section.get("nodeWait")?,
+    })
+}
+
+fn scheme(section: &Section<'_>) -> Read<Scheme> {
+    Ok(if section.get::<String>("scheme")? == "https" { Scheme::Https } else { Scheme::Http })
+}
+
+/// The cluster of the file.
+pub(super) fn cluster(section: &Section<'_>, found: &mut Findings) -> Read<ClusterSettings> {
+    let kubeconfig: Option<PathBuf> = section.optional("kubeconfig")?;
+    if let Some(file) = &kubeconfig {
+        let place = section.place_of("kubeconfig");
+        found.files.push(FileReference { path: place.path, line: place.line, file: file.clone() });
+    }
+    Ok(ClusterSettings {
+        kubeconfig,
+        context: section.optional("context")?,
+        events: section.get("events")?,
+        lease: section.get("lease")?,
+    })
 }
 
 fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
