@@ -140,6 +140,12 @@ pub(super) const FIXED: &[Key] = &[Key::required(
     "Metrics pages. `host:port` stands for `http://host:port/metrics`.",
 )];
 
+const SERVER_NAME: Key = Key::optional(
+    "serverName",
+    Kind::Scalar(Scalar::Host),
+    "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
+);
+
 pub(super) const SCRAPE: &[Key] = &[
     Key::with_default(
         "interval",
@@ -194,11 +200,7 @@ pub(super) const SCRAPE: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
-    Key::optional(
-        "serverName",
-        Kind::Scalar(Scalar::Host),
-        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
-    ),
+    SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to https pages."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
     Key::optional(
@@ -228,11 +230,7 @@ pub(super) const ACTIVATOR: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
-    Key::optional(
-        "serverName",
-        Kind::Scalar(Scalar::Host),
-        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
-    ),
+    SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to an https page."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
     Key::optional(
