@@ -146,6 +146,12 @@ const SERVER_NAME: Key = Key::optional(
     "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
 );
 
+const BEARER_TOKEN_FILE: Key = Key::optional(
+    "bearerTokenFile",
+    Kind::Scalar(Scalar::File),
+    "Its content is sent as `Authorization: Bearer`.",
+);
+
 pub(super) const SCRAPE: &[Key] = &[
     Key::with_default(
         "interval",
@@ -203,11 +209,7 @@ pub(super) const SCRAPE: &[Key] = &[
     SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to https pages."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
-    Key::optional(
-        "bearerTokenFile",
-        Kind::Scalar(Scalar::File),
-        "Its content is sent as `Authorization: Bearer`.",
-    ),
+    BEARER_TOKEN_FILE,
 ];
 
 pub(super) const ACTIVATOR: &[Key] = &[
@@ -233,11 +235,7 @@ pub(super) const ACTIVATOR: &[Key] = &[
     SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to an https page."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
-    Key::optional(
-        "bearerTokenFile",
-        Kind::Scalar(Scalar::File),
-        "Its content is sent as `Authorization: Bearer`.",
-    ),
+    BEARER_TOKEN_FILE,
 ];
 
 pub(super) const REPLICA_BOUNDS: &[Key] = &[
