@@ -35,6 +35,7 @@ fn policy() -> Policy {
         min: 1,
         max: 200,
         cold_start: Duration::from_mins(3),
+        learn_cold_start: true,
         control_delay: Duration::from_secs(30),
         drain: Duration::from_secs(30),
         acceptable_queue: QueueAllowance::Seconds(5.0),

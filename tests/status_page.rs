@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use keda_vllm_scaler::decision::TierId;
+use keda_vllm_scaler::decision::{BlockedCapacity, BlockedReason, TierId};
 use keda_vllm_scaler::serve::http;
 use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use reqwest::StatusCode;
@@ -86,6 +86,9 @@ async fn one_tier_is_told_whole_in_json() {
     assert_eq!(tier["decision"]["answer"]["required"], 8);
     assert_eq!(tier["decision"]["winner"]["kind"], "floor");
     assert_eq!(tier["decision"]["leadSeconds"], 230.0);
+    assert_eq!(tier["decision"]["coldStart"]["inEffectSeconds"], 180.0);
+    assert_eq!(tier["decision"]["coldStart"]["paths"][0]["path"], "newNodeImagePulled");
+    assert_eq!(tier["decision"]["coldStart"]["paths"][0]["stages"][2]["p90Seconds"], 70.0);
     assert_eq!(tier["policy"]["coldStartSeconds"], 180.0);
     assert_eq!(tier["policy"]["floors"][0]["window"]["start"], "0 9 * * 1-5");
     assert_eq!(tier["observation"]["replicas"][7]["state"], "silent");
@@ -176,6 +179,9 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         "Bounds",
         "evening news",
         "connection refused",
+        "starting<span class=\"muted\"> pulling</span>",
+        "learned: p90 of 12 starts (new node, image pulled",
+        "Longest is <b>pulling</b>. Shortened by images pulled to the nodes beforehand, or a smaller image.",
         "Online fit",
         "loaded Mon 05:52 UTC",
     ];
@@ -184,6 +190,10 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         .map(|text| page.body.find(text).unwrap_or_else(|| panic!("{text} is not on the page")))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
+    assert!(
+        page.body.contains("3m cold start, 50s on the way"),
+        "the lead is told with the learned cold start"
+    );
 }
 
 #[tokio::test]
@@ -274,7 +284,13 @@ fn hostile() -> TierStatus {
     for replica in &mut status.observation.replicas {
         attack.clone_into(&mut replica.name);
         replica.error = Some(attack.to_owned());
+        if let Some(start) = &mut replica.start {
+            start.blocked = Some(attack.to_owned());
+        }
     }
+    attack.clone_into(&mut status.decision.cold_start.because);
+    status.decision.blocked =
+        vec![BlockedCapacity { reason: BlockedReason::Other, replicas: 1, because: attack.to_owned() }];
     status.observation.replicas_unknown = Some(attack.to_owned());
     attack.clone_into(&mut status.floors_ahead[0].name);
     status
@@ -340,6 +356,9 @@ async fn explain_says_everything_about_a_tier() {
         "connection refused",
         "did you mean desiredReplicas?",
         "(learned)",
+        "starting, pulling",
+        "3m in effect: learned: p90 of 12 starts (new node, image pulled, 1 not seen to their end)",
+        "longest is pulling: shortened by images pulled to the nodes beforehand",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

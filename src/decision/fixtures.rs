@@ -31,6 +31,7 @@ pub(crate) fn policy() -> Policy {
         min: 1,
         max: 40,
         cold_start: Duration::from_mins(3),
+        learn_cold_start: true,
         control_delay: Duration::from_secs(30),
         drain: Duration::from_secs(30),
         acceptable_queue: QueueAllowance::Seconds(5.0),

@@ -14,7 +14,7 @@ use keda_vllm_scaler::decision::policy::{
     BatchSignal, CapacityPolicy, Combine, DeadBand, Hold, InsideBand, LatencySignal, QueueAllowance,
     ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
 };
-use keda_vllm_scaler::decision::{Answer, BoundKind, Decision, Observation, Policy, TierId};
+use keda_vllm_scaler::decision::{Answer, BoundKind, ColdStart, Decision, Observation, Policy, TierId};
 use keda_vllm_scaler::snapshot::{ConfigStatus, Declare, Published, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
 
@@ -101,6 +101,8 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         capacity: Capacity { rates: policy.capacity.prior, source: "configured".into(), fit: String::new() },
         known: Known { expected: 0, known: 0 },
         lead: policy.lead(),
+        cold_start: ColdStart::configured(policy.cold_start),
+        blocked: Vec::new(),
         notes: Vec::new(),
     };
     TierStatus {
@@ -121,6 +123,7 @@ pub(crate) fn policy(tier: &TierId) -> Policy {
         min: 0,
         max: 40,
         cold_start: Duration::from_mins(3),
+        learn_cold_start: true,
         control_delay: Duration::from_secs(30),
         drain: Duration::from_mins(1),
         acceptable_queue: QueueAllowance::Seconds(5.0),
