@@ -320,8 +320,11 @@ fn the_documentation_lists_every_family() {
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
         .collect();
     let mut sources = String::new();
-    for source in [include_str!("../src/serve/metrics.rs"), include_str!("../src/serve/metrics/families.rs")]
-    {
+    for source in [
+        include_str!("../src/serve/metrics.rs"),
+        include_str!("../src/serve/metrics/cold_start.rs"),
+        include_str!("../src/serve/metrics/families.rs"),
+    ] {
         sources.push_str(source);
     }
     for name in &documented {

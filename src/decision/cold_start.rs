@@ -44,6 +44,9 @@ pub use told::{ColdStart, PathStarts, StageTime};
 /// A start that nobody watched, and that took more than so many times what was expected, is none: see above.
 const PLAUSIBLE_FACTOR: u32 = 4;
 
+/// Starts that go on and are weighed in, the oldest first: the young ones say nothing yet, and a tier may order thousands.
+const MOST_GOING_ON: usize = 50;
+
 /// The paths that one of the last so many starts took may be the next one's.
 const RECENT_STARTS: usize = 10;
 
@@ -255,7 +258,7 @@ impl ColdStarts {
     }
 
     fn summarise(&mut self, at: Watched) {
-        let going_on: Vec<Sample> = self
+        let mut going_on: Vec<Sample> = self
             .watched
             .iter()
             .filter(|(_, watch)| watch.arrived.is_none())
@@ -264,6 +267,8 @@ impl ColdStarts {
                 Some(Sample { id: identity(id), created, stages, watched: true })
             })
             .collect();
+        going_on.sort_by_key(|sample| (sample.created, sample.id));
+        going_on.truncate(MOST_GOING_ON);
         let newest_ready = self.samples.newest_finished();
         let recent = self.samples.newest(RECENT_STARTS);
         let mut likely: Vec<StartPath> =
