@@ -295,7 +295,8 @@ mod tests {
     #[test]
     fn a_holder_stops_writing_before_another_may_take_the_lease() {
         // The last renewal that counts is one round before the end, and a round's request ends within it.
-        assert!(RENEW_EVERY + REQUEST < DURATION);
-        assert!(DURATION - RENEW_EVERY > 2 * (RENEW_EVERY + REQUEST) - RENEW_EVERY);
+        let noticed = DURATION.saturating_sub(RENEW_EVERY);
+        assert!(noticed + REQUEST < DURATION, "the round that notices it ends before the Lease does");
+        assert!(3 * RENEW_EVERY <= DURATION, "and two renewals may fail");
     }
 }

@@ -58,8 +58,8 @@ struct TargetState {
     create_refused: Option<String>,
     /// Since when fewer pods are there than are ordered.
     missing_since: Option<DateTime<Utc>>,
-    /// From the HPA itself, where it may be read.
-    hpa_tolerance: Option<f64>,
+    /// From the HPA itself: None where it can't be read, Some(None) where it has none.
+    hpa_tolerance: Option<Option<f64>>,
     warnings: Vec<String>,
 }
 
@@ -139,7 +139,7 @@ impl TierSource {
                     match scale::create_refused(client, resource, namespace, target).await {
                         Ok(refused) => state.create_refused = refused,
                         Err(trouble) => {
-                            state.warnings.push(format!("can't see why pods are missing: {trouble}"))
+                            state.warnings.push(format!("can't see why pods are missing: {trouble}"));
                         }
                     }
                 }
@@ -152,10 +152,11 @@ impl TierSource {
         }
         let Some(hpa) = asking.and_then(|object| object.hpa.as_ref()) else { return };
         match scale::hpa_tolerance(client, namespace, hpa).await {
-            Ok(tolerance) => state.hpa_tolerance = tolerance,
+            Ok(tolerance) => state.hpa_tolerance = Some(tolerance),
             Err(Trouble::NotFound(_)) => state.hpa_tolerance = None,
             Err(trouble) => {
-                state.warnings.push(format!("the HPA's tolerance is taken from the ScaledObject: {trouble}"))
+                state.hpa_tolerance = None;
+                state.warnings.push(format!("the HPA's tolerance is taken from the ScaledObject: {trouble}"));
             }
         }
     }
@@ -201,16 +202,16 @@ impl TierSource {
         };
         if let Some(object) = asking {
             object.tell(&self.tier.name, &mut facts);
-            if object.hpa.is_some() && state.warnings.is_empty() {
-                // The HPA was read: what it has is in force, whatever the ScaledObject wanted.
-                if facts.tolerance.is_some() && state.hpa_tolerance.is_none() {
+            if let Some(in_force) = state.hpa_tolerance {
+                // Whatever the ScaledObject wanted.
+                if facts.tolerance.is_some() && in_force.is_none() {
                     warnings.push(
                         "the HPA lacks the tolerance that the ScaledObject sets: the cluster's feature gate \
                          HPAConfigurableTolerance is off"
                             .to_owned(),
                     );
                 }
-                facts.tolerance = state.hpa_tolerance;
+                facts.tolerance = in_force;
             }
         }
         warnings.sort();
