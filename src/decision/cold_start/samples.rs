@@ -202,7 +202,7 @@ mod tests {
 
     fn sample(id: u64, total: Millis) -> Sample {
         let stages = Stages { spent: [0, 1_000, 2_000, 0, total - 3_000], through: 5, total };
-        Sample { id, created: id as i64 * 1_000, stages, watched: true }
+        Sample { id, created: id.cast_signed() * 1_000, stages, watched: true }
     }
 
     fn p90(samples: &Samples) -> Millis {
