@@ -16,12 +16,12 @@ use pods::{Pod, list, watch};
 use timeline::{Timeline, floor, instant, policy};
 
 /// So many pods, one a minute from 10:00 on, each ready after so many seconds.
-fn minutely(from: usize, to: usize, ready: i64) -> Vec<Pod> {
+fn minutely(from: i64, to: i64, ready: i64) -> Vec<Pod> {
     (from..to).map(|n| Pod::new(&format!("p{n}"), minute(n), ready)).collect()
 }
 
-fn minute(n: usize) -> DateTime<Utc> {
-    instant("10:00") + TimeDelta::minutes(i64::try_from(n).unwrap())
+fn minute(n: i64) -> DateTime<Utc> {
+    instant("10:00") + TimeDelta::minutes(n)
 }
 
 fn tier() -> Timeline {

@@ -61,7 +61,7 @@ fn paths(cold_start: &ColdStart) -> Markup {
             }
             tbody {
                 @for starts in cold_start.paths.iter() {
-                    tr.marked[cold_start.path == Some(starts.path)] {
+                    tr {
                         th scope="row" { (starts.path.words()) @if cold_start.path == Some(starts.path) { " " span.chip { "expected" } } }
                         td.num data-label="p50" { (span(starts.p50)) }
                         td.num data-label="p90" { (span(starts.p90)) }
