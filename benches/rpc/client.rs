@@ -79,6 +79,8 @@ pub(crate) async fn run(args: &Args, server: SocketAddr) -> anyhow::Result<()> {
     open_streams(&channel, args.streams).await?;
     println!("{} streams opened in {:.1} s", args.streams, opened.elapsed().as_secs_f64());
     println!("{}", load(args, &channel, args.streams).await?.write());
+    println!("{}", crate::EDGES);
+    println!("{}", load(args, &channel, args.streams).await?.write());
     Ok(())
 }
 

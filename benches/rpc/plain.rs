@@ -9,17 +9,16 @@ use keda_vllm_scaler::proto::{
     GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricValue,
     ScaledObjectRef,
 };
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::grpc::LOOPBACK;
 
-/// As often as ours sends on the average.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// As often as ours sends.
+const HEARTBEAT_SECONDS: std::ops::Range<f64> = 10.0..20.0;
 
 pub(crate) struct Plain {
     pub(crate) address: SocketAddr,
@@ -35,14 +34,14 @@ impl Plain {
 }
 
 pub(crate) async fn start() -> anyhow::Result<Plain> {
-    let listener = TcpListener::bind(LOOPBACK).await?;
-    let address = listener.local_addr()?;
+    let incoming = TcpIncoming::bind(LOOPBACK)?.with_nodelay(Some(true));
+    let address = incoming.local_addr()?;
     let stop = CancellationToken::new();
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(65_536)
         .initial_connection_window_size(16 * 1024 * 1024)
         .add_service(ExternalScalerServer::new(Constant))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
     Ok(Plain { address, stop, serving: tokio::spawn(serving) })
 }
 
@@ -78,7 +77,7 @@ impl ExternalScaler for Constant {
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         // The first at once: a sleep of zero would take a tick of the timer.
         let repeated = stream::unfold((), |()| async {
-            tokio::time::sleep(HEARTBEAT.mul_f64(rand::random_range(0.7..1.3))).await;
+            tokio::time::sleep(Duration::from_secs_f64(rand::random_range(HEARTBEAT_SECONDS))).await;
             Some((Ok(IsActiveResponse { result: true }), ()))
         });
         let pushes = stream::iter([Ok(IsActiveResponse { result: true })]).chain(repeated);
