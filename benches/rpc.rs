@@ -7,6 +7,9 @@
 //! share the machine's cores. The load is open-loop: a call begins when it is due, whatever became of those before, and
 //! its time counts from when it was due. So a stall is seen by every call that it delays (no coordinated omission).
 //!
+//! "waiting" is how long threads were ready to run while others had the cores: where it is much, the machine is busy with
+//! something else, and the times are its own.
+//!
 //! `cargo bench --bench rpc [-- --test] [--rate N] [--seconds N] [--streams N]`
 
 #[path = "rpc/client.rs"]
@@ -24,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use client::Figures;
+use client::{Cpu, Figures};
 use keda_vllm_scaler::decision::Answer;
 use published::{Publisher, publisher, tier};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -82,7 +85,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn run(args: &Args) -> anyhow::Result<()> {
     println!("{} calls/s for {} s, one connection, {TIERS} tiers", args.rate, args.seconds);
-    let yardstick = plain::start().await?;
+    let yardstick = plain::start()?;
     let plain = measure("yardstick", args, yardstick.address, || {}).await?;
     yardstick.stop().await?;
 
@@ -118,7 +121,7 @@ async fn run(args: &Args) -> anyhow::Result<()> {
             "ours / yardstick, {when:17} p50 {:5.2} x   p99 {:5.2} x   server's cpu {:5.2} x",
             ratio(|f| f.p50),
             ratio(|f| f.p99),
-            ratio(|f| f.server_cpu)
+            ratio(|f| f.server_cpu.used)
         );
     }
     let (p99, bound) = (ours[1].p99.max(ours[2].p99), BOUND.as_secs_f64() * 1e3);
@@ -158,22 +161,19 @@ async fn measure(
         .spawn()?;
     let mut lines = BufReader::new(client.stdout.take().context("piped")?).lines();
     let mut seen = Vec::new();
-    let mut cpu_before = client::cpu_seconds()?;
+    let mut cpu_before = Cpu::so_far()?;
     while let Some(line) = lines.next_line().await? {
-        let cpu = client::cpu_seconds()?;
+        let cpu = Cpu::so_far()?;
         let server_cpu = cpu - std::mem::replace(&mut cpu_before, cpu);
-        match Figures::read(&line, server_cpu) {
-            Some(figures) => {
-                println!("{name:16} {figures}");
-                seen.push(figures);
-            }
-            None => {
-                if line == EDGES {
-                    begin_edges();
-                }
-                println!("{name:16} {line}");
-            }
+        if let Some(figures) = Figures::read(&line, server_cpu) {
+            println!("{name:16} {figures}");
+            seen.push(figures);
+            continue;
         }
+        if line == EDGES {
+            begin_edges();
+        }
+        println!("{name:16} {line}");
     }
     anyhow::ensure!(client.wait().await?.success() && seen.len() == 3, "the client failed");
     Ok(seen)

@@ -16,7 +16,7 @@ use crate::{Args, TIERS, grpc};
 /// Calls that are not counted: the first ones meet cold caches and a window that is still small.
 const WARM_UP: u64 = 1000;
 
-/// What a phase of the load saw. Milliseconds, and seconds of CPU time in a second.
+/// What a phase of the load saw. Milliseconds, and a second's share of the cores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     streams: u64,
@@ -25,8 +25,8 @@ pub(crate) struct Figures {
     p999: f64,
     max: f64,
     seconds: f64,
-    client_cpu: f64,
-    pub(crate) server_cpu: f64,
+    client_cpu: Cpu,
+    pub(crate) server_cpu: Cpu,
 }
 
 impl Figures {
@@ -34,16 +34,19 @@ impl Figures {
 
     fn write(&self) -> String {
         let Self { streams, p50, p99, p999, max, seconds, client_cpu, .. } = self;
-        format!("{} {streams} {p50} {p99} {p999} {max} {seconds} {client_cpu}", Self::MARK)
+        let Cpu { used, waited } = client_cpu;
+        format!("{} {streams} {p50} {p99} {p999} {max} {seconds} {used} {waited}", Self::MARK)
     }
 
-    /// From a line of the client's, and what the server used meanwhile, in seconds of CPU time.
-    pub(crate) fn read(line: &str, server_cpu: f64) -> Option<Self> {
+    /// From a line of the client's, and what the server had of the cores meanwhile.
+    pub(crate) fn read(line: &str, server_cpu: Cpu) -> Option<Self> {
         let mut words = line.strip_prefix(Self::MARK)?.split_whitespace().map(str::parse::<f64>);
         let mut next = || words.next()?.ok();
         let (streams, p50, p99, p999, max) = (next()? as u64, next()?, next()?, next()?, next()?);
-        let (seconds, client_cpu) = (next()?, next()?);
-        Some(Self { streams, p50, p99, p999, max, seconds, client_cpu, server_cpu: server_cpu / seconds })
+        let seconds = next()?;
+        let client_cpu = Cpu { used: next()?, waited: next()? };
+        let server_cpu = server_cpu.in_a_second(seconds);
+        Some(Self { streams, p50, p99, p999, max, seconds, client_cpu, server_cpu })
     }
 }
 
@@ -53,19 +56,50 @@ impl fmt::Display for Figures {
         write!(
             f,
             "{streams:6} streams  p50 {p50:7.3} ms  p99 {p99:7.3} ms  p99.9 {p999:7.3} ms  max {max:7.3} ms  \
-             cpu: server {server_cpu:.2}, client {client_cpu:.2}"
+             cpu: server {server_cpu}, client {client_cpu}"
         )
     }
 }
 
-/// User and system time of this process so far, from the kernel (proc(5): fields 14 and 15, in hundredths on Linux).
-pub(crate) fn cpu_seconds() -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let after_name = stat.rsplit_once(')').context("proc(5)")?.1;
-    let ticks = |field: usize| -> anyhow::Result<f64> {
-        Ok(after_name.split_whitespace().nth(field - 3).context("proc(5)")?.parse()?)
-    };
-    Ok((ticks(14)? + ticks(15)?) / 100.0)
+/// What the threads of this process had of the cores, and how long they were ready to run and had none. Seconds, or
+/// seconds in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cpu {
+    pub(crate) used: f64,
+    pub(crate) waited: f64,
+}
+
+impl Cpu {
+    /// From the kernel (Linux, Documentation/scheduler/sched-stats.rst: /proc/PID/schedstat), threads that ended left out.
+    pub(crate) fn so_far() -> anyhow::Result<Self> {
+        let mut sum = Self::default();
+        for thread in std::fs::read_dir("/proc/self/task")? {
+            // A thread may end in between.
+            let Ok(stat) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+            let mut nanos = stat.split_whitespace().map(str::parse::<f64>);
+            sum.used += nanos.next().context("schedstat")?? / 1e9;
+            sum.waited += nanos.next().context("schedstat")?? / 1e9;
+        }
+        Ok(sum)
+    }
+
+    fn in_a_second(self, seconds: f64) -> Self {
+        Self { used: self.used / seconds, waited: self.waited / seconds }
+    }
+}
+
+impl std::ops::Sub for Cpu {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { used: self.used - before.used, waited: self.waited - before.waited }
+    }
+}
+
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} (waiting {:.2})", self.used, self.waited)
+    }
 }
 
 pub(crate) async fn run(args: &Args, server: SocketAddr) -> anyhow::Result<()> {
@@ -89,7 +123,7 @@ async fn load(args: &Args, channel: &Channel, streams: u64) -> anyhow::Result<Fi
     let (took, mut times) = mpsc::unbounded_channel();
     let channel = channel.clone();
     let runtime = tokio::runtime::Handle::current();
-    let (began, cpu_before) = (Instant::now(), cpu_seconds()?);
+    let (began, cpu_before) = (Instant::now(), Cpu::so_far()?);
     // A thread of its own: tokio's timer has a grain of a millisecond, three calls wide.
     let pacer = std::thread::spawn(move || {
         for n in 0..calls {
@@ -116,8 +150,8 @@ async fn load(args: &Args, channel: &Channel, streams: u64) -> anyhow::Result<Fi
         p999: millis(0.999),
         max: histogram.max() as f64 / 1e6,
         seconds,
-        client_cpu: (cpu_seconds()? - cpu_before) / seconds,
-        server_cpu: 0.0,
+        client_cpu: (Cpu::so_far()? - cpu_before).in_a_second(seconds),
+        server_cpu: Cpu::default(),
     })
 }
 

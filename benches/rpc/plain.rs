@@ -33,7 +33,7 @@ impl Plain {
     }
 }
 
-pub(crate) async fn start() -> anyhow::Result<Plain> {
+pub(crate) fn start() -> anyhow::Result<Plain> {
     let incoming = TcpIncoming::bind(LOOPBACK)?.with_nodelay(Some(true));
     let address = incoming.local_addr()?;
     let stop = CancellationToken::new();
