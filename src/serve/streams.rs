@@ -86,19 +86,20 @@ impl Pushes {
             if self.stop.is_cancelled() || now >= self.ends_at {
                 return None;
             }
-            let active = self.answers.is_active_now(&self.asker);
             let due = now >= self.next;
             let woken = std::mem::take(&mut self.woken) && !self.just_pushed(now);
-            let push = active && (due || woken);
-            if due || push {
-                self.next = now + random_heartbeat();
-            }
-            if push {
-                self.pushed = Some(now);
-                return Some((Ok(IsActiveResponse { result: true }), self));
-            }
-            if due && !active {
-                self.answers.declare_again(&self.asker);
+            if due || woken {
+                let active = self.answers.is_active_now(&self.asker);
+                if due || active {
+                    self.next = now + random_heartbeat();
+                }
+                if active {
+                    self.pushed = Some(now);
+                    return Some((Ok(IsActiveResponse { result: true }), self));
+                }
+                if due {
+                    self.answers.declare_again(&self.asker);
+                }
             }
             tokio::select! {
                 () = self.stop.cancelled() => {}
