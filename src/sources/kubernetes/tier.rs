@@ -58,8 +58,10 @@ struct TargetState {
     create_refused: Option<String>,
     /// Since when fewer pods are there than are ordered.
     missing_since: Option<DateTime<Utc>>,
-    /// From the HPA itself: None where it can't be read, Some(None) where it has none.
-    hpa_tolerance: Option<Option<f64>>,
+    /// The HPA was read: what it tolerates counts, not what the ScaledObject wants.
+    hpa_read: bool,
+    /// From the HPA itself.
+    hpa_tolerance: Option<f64>,
     warnings: Vec<String>,
 }
 
@@ -152,10 +154,10 @@ impl TierSource {
         }
         let Some(hpa) = asking.and_then(|object| object.hpa.as_ref()) else { return };
         match scale::hpa_tolerance(client, namespace, hpa).await {
-            Ok(tolerance) => state.hpa_tolerance = Some(tolerance),
-            Err(Trouble::NotFound(_)) => state.hpa_tolerance = None,
+            Ok(tolerance) => (state.hpa_read, state.hpa_tolerance) = (true, tolerance),
+            Err(Trouble::NotFound(_)) => state.hpa_read = false,
             Err(trouble) => {
-                state.hpa_tolerance = None;
+                state.hpa_read = false;
                 state.warnings.push(format!("the HPA's tolerance is taken from the ScaledObject: {trouble}"));
             }
         }
@@ -202,16 +204,15 @@ impl TierSource {
         };
         if let Some(object) = asking {
             object.tell(&self.tier.name, &mut facts);
-            if let Some(in_force) = state.hpa_tolerance {
-                // Whatever the ScaledObject wanted.
-                if facts.tolerance.is_some() && in_force.is_none() {
+            if state.hpa_read {
+                if facts.tolerance.is_some() && state.hpa_tolerance.is_none() {
                     warnings.push(
                         "the HPA lacks the tolerance that the ScaledObject sets: the cluster's feature gate \
                          HPAConfigurableTolerance is off"
                             .to_owned(),
                     );
                 }
-                facts.tolerance = in_force;
+                facts.tolerance = state.hpa_tolerance;
             }
         }
         warnings.sort();
