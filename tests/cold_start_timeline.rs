@@ -217,7 +217,7 @@ fn a_floor_is_ordered_one_learned_lead_early() {
     assert_eq!(tier.last.as_ref().unwrap().required(), Some(1));
     watch(&mut tier, &pods, instant("11:54:30"));
     assert_eq!(tier.last.as_ref().unwrap().required(), Some(9));
-    tier.because("floor noon of 9 opens at 12:00 UTC: ordered one lead (5m30s) before");
+    tier.because("floor noon of 9 from 12:00 UTC: ordered one lead (5m30s) before");
 }
 
 #[test]

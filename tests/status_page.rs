@@ -182,10 +182,10 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         "Bounds",
         "evening news",
         "connection refused",
-        "≤ 300 ms",
         "starting<span class=\"muted\"> pulling</span>",
         "learned: p90 of 12 starts (new node, image pulled",
         "Longest is <b>pulling</b>. Shortened by images pulled to the nodes beforehand, or a smaller image.",
+        "≤ 300 ms",
         "Online fit",
         "loaded Mon 05:52 UTC",
     ];
