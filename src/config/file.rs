@@ -130,7 +130,7 @@ pub(super) const CLUSTER: &[Key] = &[
         "lease",
         Scalar::ObjectName,
         "keda-vllm-scaler",
-        "The Lease of those who write, in the scaler's own namespace. Scalers with the same one are peers: what the holder has learned the others take.",
+        "The Lease of those who write, in the scaler's own namespace: of the scalers that share it one writes.",
     ),
 ];
 

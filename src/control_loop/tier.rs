@@ -123,6 +123,11 @@ impl Tier {
     }
 
     pub(super) fn discovered(&mut self, discovered: &Discovered, now: DateTime<Utc>) {
+        if self.policy.floors_only && matches!(discovered, Discovered::Targets { .. }) {
+            // A declared tier answers its floors until its pods are known; from then on its load counts, and what is
+            // unknown of it is an error as for any tier.
+            self.policy = Arc::new(Policy { floors_only: false, ..Policy::clone(&self.policy) });
+        }
         self.window.discovered(discovered, now);
     }
 

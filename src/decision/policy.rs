@@ -125,10 +125,11 @@ impl Policy {
         cold_start + self.control_delay
     }
 
-    /// The same policy, whatever the tiers are called.
+    /// The same policy, whatever the tiers are called and whether they have a source of load by now.
     #[must_use]
     pub fn same_terms(&self, other: &Self) -> bool {
-        self == other || Self { tier: other.tier.clone(), ..self.clone() } == *other
+        let Self { tier, floors_only, .. } = other;
+        self == other || Self { tier: tier.clone(), floors_only: *floors_only, ..self.clone() } == *other
     }
 
     /// How long a lower number must have been enough before it is answered, with the configured cold start.

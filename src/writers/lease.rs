@@ -24,7 +24,7 @@ const DURATION: Duration = Duration::from_secs(15);
 const RENEW_EVERY: Duration = Duration::from_secs(4);
 /// Of one request: two of them fit between renewals.
 const REQUEST: Duration = Duration::from_secs(2);
-/// Where the holder's HTTP port can be reached, for those who take what it has learned.
+/// Where the holder's HTTP port can be reached.
 const ADDRESS_ANNOTATION: &str = "keda-vllm-scaler/http-address";
 
 /// Who this scaler is among its peers.
