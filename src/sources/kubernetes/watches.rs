@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -27,6 +27,13 @@ const GATHERED: Duration = Duration::from_millis(50);
 /// The server ends a watch after this, and it is begun anew where it was: a connection that died silently is noticed
 /// within it.
 const WATCH_SECONDS: u32 = 60;
+
+/// See [`pause`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// See [`pause`]: while the server is away.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
+/// See [`pause`]: while the server refuses.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(30);
 
 /// Objects a page of the first list: 500 pods are a few megabytes.
 const PAGE_SIZE: u32 = 500;
@@ -146,7 +153,10 @@ async fn run<K, R>(
     let Watched { api, resource, trim } = watched;
     let need = Need { verbs: "list,watch", resource, namespace: &namespace, name: None };
     let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE_SIZE);
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    // Not kube's own backoff: it begins anew with every attempt to list, so a right that is missing would be asked for
+    // once a second for ever.
+    let mut events = std::pin::pin!(watcher(api, config));
+    let mut failures = 0;
     let mut items: BTreeMap<String, Arc<R>> = BTreeMap::new();
     // The list that is being read; it takes the place of `items` when it is whole.
     let mut list: BTreeMap<String, Arc<R>> = BTreeMap::new();
@@ -166,29 +176,53 @@ async fn run<K, R>(
         match event {
             // A watcher's stream goes on for ever.
             None => return,
-            Some(Ok(event)) => {
-                if take(event, &mut items, &mut list, trim) == Taken::Listed {
-                    recovered(&publish, resource, &namespace, items.len());
+            Some(Ok(event)) => match take(event, &mut items, &mut list, trim) {
+                Taken::PartOfList => {}
+                Taken::List => {
+                    failures = 0;
                     changed = false;
+                    recovered(&publish, resource, &namespace, items.len());
                     let items = Arc::new(items.clone());
                     publish.send_modify(|view| *view = View { items, listed: true, trouble: None });
-                    continue;
                 }
-                recovered(&publish, resource, &namespace, items.len());
-                if !changed {
-                    changed = true;
-                    gather.as_mut().reset(tokio::time::Instant::now() + GATHERED);
+                Taken::Change => {
+                    failures = 0;
+                    recovered(&publish, resource, &namespace, items.len());
+                    if !changed {
+                        changed = true;
+                        gather.as_mut().reset(tokio::time::Instant::now() + GATHERED);
+                    }
+                }
+            },
+            Some(Err(error)) => {
+                let trouble = Trouble::of_watch(&error, &need);
+                // A server that restarts is back in seconds; a right or a kind that is missing is not.
+                let longest =
+                    if matches!(trouble, Trouble::Failed(_)) { LONGEST_OUTAGE } else { LONGEST_REFUSAL };
+                failed(&publish, trouble, clock.now());
+                failures += 1;
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(pause(failures, longest)) => {}
                 }
             }
-            Some(Err(error)) => failed(&publish, Trouble::of_watch(&error, &need), clock.now()),
         }
     }
 }
 
-#[derive(PartialEq, Eq)]
+/// What an event was.
 enum Taken {
     Change,
-    Listed,
+    PartOfList,
+    /// The list is whole.
+    List,
+}
+
+/// Before the next attempt: 0.5 s, doubling to the longest, each with up to half as much again, so that the watches of many
+/// namespaces don't come back to a restarted API server at once.
+fn pause(failures: u32, longest: Duration) -> Duration {
+    let doubled = FIRST_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1).min(10));
+    doubled.min(longest).mul_f64(1.0 + rand::random::<f64>() / 2.0)
 }
 
 fn take<K, R>(
@@ -198,13 +232,17 @@ fn take<K, R>(
     trim: fn(K) -> Option<(String, R)>,
 ) -> Taken {
     match event {
-        watcher::Event::Init => list.clear(),
+        watcher::Event::Init => {
+            list.clear();
+            return Taken::PartOfList;
+        }
         watcher::Event::InitApply(object) => {
             list.extend(trim(object).map(|(key, record)| (key, Arc::new(record))));
+            return Taken::PartOfList;
         }
         watcher::Event::InitDone => {
             *items = std::mem::take(list);
-            return Taken::Listed;
+            return Taken::List;
         }
         watcher::Event::Apply(object) => {
             items.extend(trim(object).map(|(key, record)| (key, Arc::new(record))));
@@ -241,4 +279,35 @@ fn recovered<R>(publish: &watch::Sender<View<R>>, resource: &str, namespace: &st
         }
         was.is_some()
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_fails_is_tried_again_with_growing_pauses() {
+        for (failures, least) in [(1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (4_000, 30.0)] {
+            let refused = pause(failures, LONGEST_REFUSAL).as_secs_f64();
+            assert!((least..=least * 1.5).contains(&refused), "{failures}: {refused}");
+            let away = pause(failures, LONGEST_OUTAGE).as_secs_f64();
+            assert!((least.min(4.0)..=least.min(4.0) * 1.5).contains(&away), "{failures}: {away}");
+        }
+    }
+
+    #[test]
+    fn a_list_takes_the_place_of_what_was_known_only_when_it_is_whole() {
+        let trim = |name: String| Some((name.clone(), name));
+        let (mut items, mut list) = (BTreeMap::new(), BTreeMap::new());
+        let mut take = |event| {
+            let taken = take(event, &mut items, &mut list, trim);
+            (matches!(taken, Taken::List), items.keys().cloned().collect::<Vec<String>>())
+        };
+        let known = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        take(watcher::Event::Apply("a".to_owned()));
+        take(watcher::Event::Init);
+        assert_eq!(take(watcher::Event::InitApply("b".to_owned())), (false, known(&["a"])));
+        assert_eq!(take(watcher::Event::InitDone), (true, known(&["b"])));
+        assert_eq!(take(watcher::Event::Delete("b".to_owned())), (false, known(&[])));
+    }
 }
