@@ -81,6 +81,17 @@ pub(crate) struct TierKey {
     pub(crate) tier: String,
 }
 
+/// How far a pod's start has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// No container runs.
+    Pending,
+    /// The process is there and loads.
+    Loading,
+    /// Ready, as the cluster says.
+    Ready,
+}
+
 /// What an engine needs to know of its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -88,9 +99,7 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     pub(crate) tier: TierKey,
     pub(crate) address: Option<Ipv4Addr>,
-    /// The container runs: the process is there.
-    pub(crate) running: bool,
-    pub(crate) ready: bool,
+    pub(crate) stage: Stage,
     pub(crate) terminating: bool,
     /// Is the API server served from this pod? A group's workers have no port.
     pub(crate) leads: bool,
@@ -106,6 +115,12 @@ impl Pod {
         let label = |key: &str| self.metadata.labels.get(key).cloned();
         let size = self.metadata.annotations.get(GROUP_SIZE).and_then(|size| size.parse().ok());
         let ready = self.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
+        let running = self.status.container_statuses.iter().any(|c| c.state.running.is_some());
+        let stage = match (ready, running) {
+            (true, _) => Stage::Ready,
+            (false, true) => Stage::Loading,
+            (false, false) => Stage::Pending,
+        };
         Some(Seen {
             leads: label(WORKER_INDEX).is_none_or(|index| index == "0"),
             group: label(GROUP_INDEX).zip(size),
@@ -113,8 +128,7 @@ impl Pod {
             name: self.metadata.name,
             tier: TierKey { namespace: self.metadata.namespace, tier },
             address: self.status.pod_ip,
-            running: self.status.container_statuses.iter().any(|c| c.state.running.is_some()),
-            ready,
+            stage,
             terminating: self.metadata.deletion_timestamp.is_some(),
             engine: self.metadata.annotations.remove(ENGINE_ANNOTATION),
         })

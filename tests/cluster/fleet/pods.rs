@@ -3,7 +3,7 @@
 use keda_vllm_scaler::simulate::page::{self, PageIdentity};
 use keda_vllm_scaler::simulate::{EngineModel, EngineSettings, Moment};
 
-use super::pod_list::Seen;
+use super::pod_list::{Seen, Stage};
 
 /// See the module.
 pub(crate) struct Pod {
@@ -29,10 +29,10 @@ impl Pod {
     }
 
     fn follow(&mut self, now: Moment) {
-        if self.seen.running && self.process_start.is_none() {
+        if self.seen.stage >= Stage::Loading && self.process_start.is_none() {
             self.process_start = Some(now);
         }
-        if self.seen.ready && self.seen.leads && self.engine.is_none() {
+        if self.seen.stage == Stage::Ready && self.seen.leads && self.engine.is_none() {
             self.ready_at = now;
             self.engine = Some(EngineModel::new(settings(self.seen.engine.as_deref()), now));
         }
@@ -45,7 +45,7 @@ impl Pod {
 
     /// May it be given new requests, as far as the pod itself goes?
     pub(crate) fn takes_requests(&self) -> bool {
-        self.engine.is_some() && self.seen.ready && !self.seen.terminating
+        self.engine.is_some() && self.seen.stage == Stage::Ready && !self.seen.terminating
     }
 
     pub(crate) fn in_flight(&self) -> usize {

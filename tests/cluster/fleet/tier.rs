@@ -9,6 +9,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use serde::Serialize;
 
+use super::pod_list::Stage;
 use super::pods::Pod;
 
 /// Significant digits of queue times.
@@ -177,7 +178,7 @@ impl Tier {
     fn serves(&self, pod: &Pod) -> bool {
         let whole = pod.seen.group.as_ref().is_none_or(|(group, size)| {
             let of_group = |other: &&Pod| other.seen.group.as_ref().is_some_and(|(g, _)| g == group);
-            let ready = |other: &&Pod| other.seen.ready && !other.seen.terminating;
+            let ready = |other: &&Pod| other.seen.stage == Stage::Ready && !other.seen.terminating;
             self.pods.values().filter(of_group).filter(ready).count() >= *size
         });
         whole && pod.takes_requests()
