@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use criterion::{Criterion, criterion_group, criterion_main};
-use keda_vllm_scaler::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
-    Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
-};
+use keda_vllm_scaler::decision::policy::{BatchSignal, Combine, Floor, Ramp, TokenRates};
 use keda_vllm_scaler::decision::{
     CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample,
     TierId, TierLoad, decide,
 };
+use keda_vllm_scaler::quantile::Quantile;
 use keda_vllm_scaler::schedule::Window;
 
 const REPLICAS: u32 = 100;
@@ -30,43 +28,20 @@ fn policy() -> Policy {
             replicas: 10 * (n + 1),
         })
         .collect();
-    Policy {
-        tier: TierId::new("serving", "chat-h100"),
-        min: 1,
-        max: 200,
-        cold_start: Duration::from_mins(3),
-        control_delay: Duration::from_secs(30),
-        drain: Duration::from_secs(30),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal {
-                weight: 1.0,
-                inter_token_latency: Some(Duration::from_millis(40)),
-                max_running: Some(256.0),
-            },
-            latency: LatencySignal {
-                weight: 1.0,
-                queue_time_p95: Some(Duration::from_secs(2)),
-                time_to_first_token_p95: None,
-            },
-        },
-        combine: Combine::Weighted,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".into(),
-            learn: true,
-            kv_tokens: None,
-        },
-        floors,
-        max_ramp: Some(Ramp { factor: 2.0, within: Duration::from_mins(10) }),
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
-        floors_only: false,
-    }
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let mut policy = Policy::with_defaults(TierId::new("serving", "chat-h100"), 200, rates);
+    policy.control_delay = Duration::from_secs(30);
+    policy.signals.batch = BatchSignal {
+        weight: 1.0,
+        inter_token_latency: Some(Duration::from_millis(40)),
+        max_running: Some(256.0),
+    };
+    policy.signals.latency.weight = 1.0;
+    policy.signals.latency.queue_time_p95 = Some(Duration::from_secs(2));
+    policy.combine = Combine::Weighted;
+    policy.floors = floors;
+    policy.max_ramp = Some(Ramp { factor: 2.0, within: Duration::from_mins(10) });
+    policy
 }
 
 /// Every tenth replica is silent.
@@ -80,6 +55,7 @@ fn observation(round: u32) -> Observation {
                 name: format!("chat-h100-6f9c7d-{n}"),
                 state: if silent { ReplicaState::Silent } else { ReplicaState::Ready },
                 since: None,
+                start: None,
                 load: (!silent).then(|| ReplicaLoad {
                     running: Some(20.0 + 20.0 * x),
                     waiting: Some((x * 3.0).floor()),
@@ -113,12 +89,13 @@ fn observation(round: u32) -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: Some(95),
+        scale: None,
         load: TierLoad {
             waiting_growth_per_second: Some(0.2),
             mean_input_tokens: Some(1155.0),
             mean_uncached_input_tokens: Some(700.0),
             mean_output_tokens: Some(211.0),
-            queue_time_p95_seconds: Some(2.4),
+            queue_time_p95_seconds: Some(Quantile::between(2.4)),
             ..TierLoad::default()
         },
         activator: None,

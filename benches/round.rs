@@ -176,6 +176,7 @@ async fn run_rounds(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
             url: Some(url(replica, port)),
             phase: Phase::Listed,
             since: None,
+            start: None,
         })
         .collect();
     let config = RoundsConfig {
@@ -196,7 +197,7 @@ async fn run_rounds(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
         activator: None,
         clock: Clock::system(),
     };
-    let discovered = Discovered::Targets { targets, authoritative: false, current: None };
+    let discovered = Discovered::Targets { targets, authoritative: false, current: None, scale: None };
     let (_source, seen) = watch::channel(discovered);
     let (out, mut events) = mpsc::channel(1024);
     let stop = CancellationToken::new();
@@ -237,7 +238,8 @@ async fn throw_away(replicas: usize, rounds: usize, port: usize) -> anyhow::Resu
         .http1_only()
         .tcp_nodelay(true)
         .tls_certs_only([])
-        .pool_max_idle_per_host(1)
+        // As the scraper itself: each page on a connection of its own.
+        .pool_max_idle_per_host(0)
         .build()?;
     let began = Instant::now();
     throw_away_round(&client, replicas, port).await?;

@@ -9,6 +9,7 @@
 //! - Memory is bounded: by [`MAX_REPLICAS`], and in each replica by its last page and a ring of readings.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -16,7 +17,7 @@ use chrono::{DateTime, Utc};
 use crate::decision::observation::{ActivatorObservation, CountedTotals, TierLoad};
 use crate::decision::{Observation, ReplicaObservation, ReplicaState};
 use crate::engines::EnginePage;
-use crate::supply::{Discovered, Phase, Target};
+use crate::supply::{Discovered, Phase, ScaleFacts, Target};
 use crate::units::{later, since};
 
 mod quantiles;
@@ -131,7 +132,7 @@ pub struct TierWindow {
 #[derive(Clone, Debug)]
 enum Source {
     /// Who they are.
-    Known { authoritative: bool, current: Option<u32> },
+    Known { authoritative: bool, current: Option<u32>, scale: Option<Arc<ScaleFacts>> },
     /// That it can't say; the replicas are the ones of before.
     Unknown { why: String },
 }
@@ -173,8 +174,9 @@ impl TierWindow {
                 );
                 self.source = Source::Unknown { why };
             }
-            Discovered::Targets { targets, authoritative, current } => {
-                self.source = Source::Known { authoritative: *authoritative, current: *current };
+            Discovered::Targets { targets, authoritative, current, scale } => {
+                let (authoritative, current) = (*authoritative, *current);
+                self.source = Source::Known { authoritative, current, scale: scale.clone() };
                 self.take_targets(targets, now);
             }
         }
@@ -252,15 +254,16 @@ impl TierWindow {
         let mut observed: Vec<ReplicaObservation> =
             self.order.iter().filter_map(|id| Some(replicas.get_mut(id)?.observe(now, settings))).collect();
         lost_sight(&mut observed);
-        let (authoritative, current) = match self.source {
-            Source::Known { authoritative, current } => (authoritative, current),
-            Source::Unknown { .. } => (false, None),
+        let (authoritative, current, scale) = match &self.source {
+            Source::Known { authoritative, current, scale } => (*authoritative, *current, scale.clone()),
+            Source::Unknown { .. } => (false, None, None),
         };
         Observation {
             replicas: observed,
             replicas_unknown,
             authoritative,
             current,
+            scale,
             load,
             activator: self.activator.as_ref().map(|activator| activator.observe(now, &self.settings)),
             totals: self.totals,

@@ -11,12 +11,24 @@ pub mod read;
 pub mod schema;
 pub mod serve;
 
-/// Exit code for a bad configuration (`EX_USAGE` of sysexits.h).
-pub const EXIT_BAD_CONFIGURATION: u8 = 64;
+/// Exit code for a bad configuration or bad flags, of every command (`EX_USAGE` of sysexits.h). Whoever starts the
+/// program wrote something that another try won't mend; what may pass by itself is 1.
+pub const EXIT_USAGE: u8 = 64;
+
+/// In `--help`.
+const EXIT_CODES: &str = "Exit codes:
+  0   done
+  1   it failed: a file can't be read, a page or a scaler can't be reached, a port is taken
+  64  a bad configuration, or bad flags";
+
+/// A flag that is wrong, in a way that only the command itself can see; told and ended with [`EXIT_USAGE`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadFlag(pub String);
 
 /// A KEDA external scaler that keeps vLLM serving tiers ahead of their cold starts.
 #[derive(Debug, Parser)]
-#[command(name = "keda-vllm-scaler", version, about, long_about = None)]
+#[command(name = "keda-vllm-scaler", version, about, long_about = None, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,10 +50,25 @@ enum Command {
     Demo(demo::Args),
 }
 
+/// Prints what the parser has to say, help and version included, and gives the exit code.
+#[must_use]
+pub fn told(error: &clap::Error) -> ExitCode {
+    if let Err(unwritten) = error.print() {
+        tracing::debug!(%unwritten, "nobody reads standard output");
+    }
+    if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// The exit code of a command that failed.
+#[must_use]
+pub fn failed(error: &anyhow::Error) -> ExitCode {
+    if error.is::<BadFlag>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+}
+
 /// Runs the command that was asked for.
 ///
 /// # Errors
-/// Run-time failures; a bad configuration is reported by the command itself and exits with 64.
+/// Run-time failures, and [`BadFlag`]; a bad configuration is reported by the command itself and exits with 64.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(args).await,

@@ -16,6 +16,7 @@ use std::path::Path;
 mod address;
 mod file;
 mod lint;
+mod misplaced;
 mod problem;
 mod profiles;
 mod quantity;
@@ -28,11 +29,14 @@ mod shape_check;
 pub mod trigger;
 mod yaml;
 
+pub(crate) use address::page_url;
 pub use lint::keda_differences;
 pub use problem::{Problem, Problems};
+pub(crate) use quantity::ramp;
 pub use settings::{
-    ActivatorSettings, Changes, Config, DnsPort, FileReference, FloorReference, GrpcSettings, Listen, Scheme,
-    ScrapeSettings, SourceSettings, TierSettings, TlsSettings,
+    ActivatorSettings, Changes, ClusterSettings, Config, DnsPort, FileReference, FloorReference,
+    GrpcSettings, Listen, PodPort, PodSettings, ScaleTarget, Scheme, ScrapeSettings, SourceSettings,
+    TierSettings, TlsSettings,
 };
 
 /// Larger files are refused unread: a ConfigMap ends at 1 MiB too.

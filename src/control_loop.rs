@@ -19,11 +19,13 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::decision::TierId;
 use crate::history::{HistoryHandle, HistoryPoint};
 use crate::scrape::rounds::TierEvent;
 use crate::snapshot::{ConfigStatus, Declare, Published, Snapshot};
+use crate::sources::kubernetes::Kubernetes;
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
 
@@ -66,6 +68,8 @@ pub struct Options {
     pub history: HistoryHandle,
     /// Replicas handed in from outside, for tiers whose source is `Injected`.
     pub injected: HashMap<TierId, watch::Receiver<Discovered>>,
+    /// The cluster of tiers whose source is Kubernetes.
+    pub cluster: Cluster,
     /// The scaler's own counters.
     pub counters: Counters,
     /// Ends the loop and everything that it started.
@@ -83,6 +87,7 @@ struct ControlLoop {
     status: ConfigStatus,
     history: HistoryHandle,
     injected: HashMap<TierId, watch::Receiver<Discovered>>,
+    kubernetes: Kubernetes,
     counters: Counters,
     events: mpsc::Sender<(TierId, TierEvent)>,
     finished_minutes: Vec<(TierId, HistoryPoint)>,
@@ -125,6 +130,7 @@ pub async fn start(
         status,
         history: options.history,
         injected: options.injected,
+        kubernetes: Kubernetes::new(options.cluster),
         counters: options.counters,
         events: events_in,
         finished_minutes: Vec::new(),

@@ -37,7 +37,7 @@ mod shape;
 mod sight;
 
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 
 pub use explanation::{Answer, Ask, Bound, BoundKind, Capacity, Decision, Known, Reason, SignalKind};
 pub use memory::Memory;

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use crate::quantile::Quantile;
+
 pub mod vllm;
 
 pub use vllm::read_page;
@@ -113,24 +115,30 @@ impl Histogram {
     }
 
     /// The value that a share `q` (0 to 1) of the observations doesn't exceed, interpolated within its bucket from zero
-    /// up, the highest finite bound where it lies beyond (the rule of Prometheus' `histogram_quantile`). None without
-    /// observations or bounds.
+    /// up, the highest finite bound where it lies beyond (the rule of Prometheus' `histogram_quantile`); the first bucket
+    /// and what lies beyond are told as such. None without observations or bounds.
     #[must_use]
-    pub fn quantile(&self, q: f64) -> Option<f64> {
+    pub fn quantile(&self, q: f64) -> Option<Quantile> {
         let highest = *self.bounds.last()?;
         if !self.count.is_finite() || self.count <= 0.0 {
             return None;
         }
         let rank = q.clamp(0.0, 1.0) * self.count;
         let buckets = self.bounds.iter().zip(&self.cumulative);
-        let (mut lower, mut below) = (self.bounds.first()?.min(0.0), 0.0);
+        let first = *self.bounds.first()?;
+        let (mut lower, mut below) = (first.min(0.0), 0.0);
         for (&upper, &cumulative) in buckets {
             if cumulative >= rank && cumulative > below {
-                return Some(lower + (upper - lower) * (rank - below) / (cumulative - below));
+                let value = lower + (upper - lower) * (rank - below) / (cumulative - below);
+                return Some(if upper <= first {
+                    Quantile::in_the_first_bucket(value, upper)
+                } else {
+                    Quantile::between(value)
+                });
             }
             (lower, below) = (upper, cumulative);
         }
-        Some(highest)
+        Some(Quantile::above(highest))
     }
 }
 
@@ -226,16 +234,16 @@ mod tests {
     #[test]
     fn a_quantile_is_interpolated_within_its_bucket() {
         let observed = histogram([10.0, 10.0, 20.0], 20.0);
-        assert_eq!(observed.quantile(0.25), Some(0.5));
-        assert_eq!(observed.quantile(0.5), Some(1.0));
-        assert_eq!(observed.quantile(0.75), Some(3.0));
-        assert_eq!(observed.quantile(1.0), Some(4.0));
+        assert_eq!(observed.quantile(0.25), Some(Quantile::in_the_first_bucket(0.5, 1.0)));
+        assert_eq!(observed.quantile(0.5), Some(Quantile::in_the_first_bucket(1.0, 1.0)));
+        assert_eq!(observed.quantile(0.75), Some(Quantile::between(3.0)));
+        assert_eq!(observed.quantile(1.0), Some(Quantile::between(4.0)));
         assert_eq!(observed.mean(), Some(1.5));
     }
 
     #[test]
     fn a_quantile_beyond_the_bounds_is_the_highest_bound() {
-        assert_eq!(histogram([0.0, 0.0, 1.0], 20.0).quantile(0.95), Some(4.0));
+        assert_eq!(histogram([0.0, 0.0, 1.0], 20.0).quantile(0.95), Some(Quantile::above(4.0)));
     }
 
     #[test]

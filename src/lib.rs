@@ -8,12 +8,13 @@
 //!                       exposition                      loop
 //! ```
 //!
-//! Pure rooms (no clock, no file, no network, no async): [`units`], [`supply`], [`exposition`], [`engines`],
-//! [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
+//! Pure rooms (no clock, no file, no network, no async): [`units`], [`quantile`], [`supply`], [`exposition`],
+//! [`engines`], [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
 
 pub mod aggregate;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod config_watch;
 pub mod control_loop;
@@ -21,6 +22,7 @@ pub mod decision;
 pub mod engines;
 pub mod exposition;
 pub mod history;
+pub mod quantile;
 pub mod schedule;
 pub mod scrape;
 pub mod serve;
@@ -32,6 +34,7 @@ pub mod supervise;
 pub mod supply;
 pub mod telemetry;
 pub mod units;
+pub mod writers;
 
 /// The generated half of KEDA's contract.
 #[allow(

@@ -11,7 +11,10 @@ fn main() -> ExitCode {
         eprintln!("error: a TLS provider is already installed");
         return ExitCode::FAILURE;
     }
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return cli::told(&told),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -26,7 +29,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            cli::failed(&error)
         }
     }
 }

@@ -9,6 +9,7 @@ mod client;
 mod credentials;
 mod error;
 pub mod rounds;
+mod server_name;
 
 pub use client::{Client, ClientSettings};
 pub use credentials::ClientError;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::config_watch;
 use crate::control_loop::{self, ConfigUpdate};
@@ -27,6 +28,8 @@ use crate::snapshot::Published;
 use crate::supervise::{Signals, Supervisor};
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
+use crate::writers;
+use crate::writers::lease::{Identity, Leadership};
 
 /// What a stop may take beyond the drain of the gRPC port: tasks that end after it, and the store's last minute.
 const STOP_AFTER_DRAIN: Duration = Duration::from_secs(5);
@@ -81,6 +84,9 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         .with_context(|| format!("listen.http: can't listen on {}", listen.http))?;
     let http_addr = page.local_addr()?;
     let counters = Counters::default();
+    let cluster_settings = config.kubernetes.clone().unwrap_or_default();
+    let writes = config.uses_kubernetes() && cluster_settings.events;
+    let cluster = Cluster::new(cluster_settings.clone());
     let history = HistoryHandle::start(config.store.clone(), config.history_retention, clock.now())
         .context("the store's thread doesn't start")?;
     let (published, updates, control) = control_loop::start(control_loop::Options {
@@ -91,6 +97,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         clock,
         history: history.clone(),
         injected,
+        cluster: cluster.clone(),
         counters: counters.clone(),
         stop: stop.clone(),
     })
@@ -142,6 +149,15 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         health.run(drained).await?;
         Ok(())
     });
+    if writes {
+        let identity = Identity::from_environment(&cluster_settings.lease, http_addr);
+        let (leadership, _) = watch::channel(Leadership::default());
+        let writers = writers::run(cluster, identity, published.clone(), clock, leadership, stop.clone());
+        tasks.spawn("writers", async move {
+            writers.await;
+            Ok(())
+        });
+    }
     let own_metrics = {
         let published = published.clone();
         Arc::new(move || metrics::render(&published.now(), &counters))

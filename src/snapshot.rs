@@ -61,6 +61,8 @@ pub struct FloorAhead {
     pub name: String,
     /// Promised replicas.
     pub replicas: u32,
+    /// The window's own: people say its times in it.
+    pub timezone: chrono_tz::Tz,
     /// When the window opens; in the past for an open one.
     pub opens_at: DateTime<Utc>,
     /// When the answer rises for it: one lead earlier.

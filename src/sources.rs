@@ -6,5 +6,6 @@
 pub mod activator;
 pub mod dns;
 pub mod fixed;
+pub mod kubernetes;
 
 pub use fixed::fixed;

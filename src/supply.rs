@@ -1,5 +1,7 @@
 //! Who the replicas of a tier are, as a source says it. Pure: the sources themselves are in [`crate::sources`].
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -19,6 +21,8 @@ pub enum Discovered {
         authoritative: bool,
         /// The scale target's current replica count (`status.replicas`), where the source knows it.
         current: Option<u32>,
+        /// What else is known of the scale target; None for sources that know addresses only.
+        scale: Option<Arc<ScaleFacts>>,
     },
 }
 
@@ -35,6 +39,8 @@ pub struct Target {
     pub phase: Phase,
     /// When that phase began, where known.
     pub since: Option<DateTime<Utc>>,
+    /// How its pod started; None for sources that know addresses only.
+    pub start: Option<Start>,
 }
 
 /// The life of a replica as its source tells it.
@@ -51,4 +57,91 @@ pub enum Phase {
     Terminating,
     /// Can't start: unschedulable, image pull, crash loop, quota.
     Blocked,
+}
+
+/// How a pod started, or how far it has come: the times are those of its own status, so whoever lists pods knows them.
+/// A replica of several pods (a LeaderWorkerSet group) gives those of the pod that was last.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Start {
+    /// The pod was created.
+    pub created: DateTime<Utc>,
+    /// It was given a node (`PodScheduled`).
+    pub scheduled: Option<DateTime<Utc>>,
+    /// Its init containers are through, or it has none (`Initialized`).
+    pub initialised: Option<DateTime<Utc>>,
+    /// How long its init containers ran, in seconds; 0 without any.
+    pub init_seconds: f64,
+    /// The engine's container runs: its image is there.
+    pub container_started: Option<DateTime<Utc>>,
+    /// It is ready.
+    pub ready: Option<DateTime<Utc>>,
+    /// Where it is on its way; None once it is ready.
+    pub stage: Option<Stage>,
+    /// Why it can't start: unschedulable beyond the usual wait, image pull, crash loop.
+    pub blocked: Option<String>,
+    /// How often the engine's container was started again.
+    pub restarts: u32,
+}
+
+/// A stage of a cold start, in the order of a pod's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// A scheduling gate holds it: a quota queue such as Kueue.
+    Gated,
+    /// No node yet.
+    Unscheduled,
+    /// On a node; its image is pulled and its sandbox made.
+    Pulling,
+    /// Its init containers run: weights are fetched, where they do that.
+    Init,
+    /// The engine loads: weights to the GPU, compilation, warm-up, until the readiness probe passes.
+    Loading,
+}
+
+impl Stage {
+    /// All, in order.
+    pub const ALL: [Self; 5] = [Self::Gated, Self::Unscheduled, Self::Pulling, Self::Init, Self::Loading];
+
+    /// The name in metrics, logs and on the page.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gated => "gated",
+            Self::Unscheduled => "unscheduled",
+            Self::Pulling => "pulling",
+            Self::Init => "init",
+            Self::Loading => "loading",
+        }
+    }
+}
+
+/// What Kubernetes tells of a scale target, and of the ScaledObject that scales it, beyond the pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleFacts {
+    /// `Deployment chat`.
+    pub target: String,
+    /// The ScaledObject's name, where it could be found.
+    pub scaled_object: Option<String>,
+    /// Its UID: an Event without it isn't shown by `kubectl describe`.
+    pub scaled_object_uid: Option<String>,
+    /// Ordered replicas: `spec.replicas`.
+    pub ordered: Option<u32>,
+    /// Why no further pod can be created: a quota, an admission webhook. None while nothing is known to be refused.
+    pub create_refused: Option<String>,
+    /// The HPA's `behavior.scaleUp.tolerance` as the ScaledObject sets it; None where it doesn't or can't be read.
+    pub tolerance: Option<f64>,
+    /// `minReplicaCount`.
+    pub min_replicas: Option<u32>,
+    /// `maxReplicaCount`.
+    pub max_replicas: Option<u32>,
+    /// The pause annotation that holds the ScaledObject, as written.
+    pub paused: Option<String>,
+    /// Why no number may be answered, whatever is known of the load: a trigger with `metricType: Value` would multiply
+    /// the answer by the ready pods.
+    pub refused: Option<String>,
+    /// What is legal but wrong, and rights that are missing for less than the list of pods.
+    pub warnings: Vec<String>,
 }

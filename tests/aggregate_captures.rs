@@ -134,8 +134,10 @@ fn tier(rows: &[Row]) -> TierWindow {
         url: Some("http://a/metrics".to_owned()),
         phase: Phase::Listed,
         since: None,
+        start: None,
     };
-    let listed = Discovered::Targets { targets: vec![target], authoritative: false, current: None };
+    let listed =
+        Discovered::Targets { targets: vec![target], authoritative: false, current: None, scale: None };
     tier.discovered(&listed, rows[0].at);
     tier
 }
@@ -184,7 +186,8 @@ fn under_saturation_the_backlog_grows_the_queue_is_slow_and_steps_teach() {
         tier.page("a", row.at, Ok(row.page.clone()));
         let observation = tier.observe(row.at);
         if row.phase == "sat" {
-            slowest_queue = slowest_queue.max(observation.load.queue_time_p95_seconds.unwrap_or(0.0));
+            slowest_queue =
+                slowest_queue.max(observation.load.queue_time_p95_seconds.map_or(0.0, |p95| p95.value));
             growths.extend(observation.load.waiting_growth_per_second);
         }
         if let Some(step) = observation.replicas[0].load.as_ref().unwrap().steps {

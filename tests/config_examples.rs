@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use keda_vllm_scaler::config::{self, schema};
+use keda_vllm_scaler::decision::policy::{Policy, TierId, TokenRates};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -108,6 +109,17 @@ fn the_minimal_example_is_good_and_gets_the_documented_defaults() {
     );
     assert_eq!(policy.hold().as_secs(), 210);
     assert_eq!(config.listen.grpc.port(), 6000);
+}
+
+#[test]
+fn a_policy_made_without_a_file_has_the_defaults_of_the_file() {
+    let text = "tiers:\n- name: chat\n  namespace: serving\n  source: {fixed: {urls: ['h:1']}}\n  replicas: {max: 8}\n  \
+                capacity: {inputTokensPerSecond: 8000, outputTokensPerSecond: 700}\n";
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    assert_eq!(
+        config::load(text).unwrap().tiers[0].policy,
+        Policy::with_defaults(TierId::new("serving", "chat"), 8, rates)
+    );
 }
 
 #[test]

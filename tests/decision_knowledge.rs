@@ -275,6 +275,25 @@ fn a_restart_takes_up_the_answer_and_watches_one_hold() {
 }
 
 #[test]
+fn a_restart_renews_no_bounded_hold() {
+    let few_known = |tier: &mut Timeline| {
+        tier.ready(5).state_of("r0", Silent).state_of("r1", Silent).state_of("r2", Silent);
+    };
+    let mut tier = tier();
+    tier.at("10:00").ready(5).kv(0.8).expect(5);
+    few_known(tier.at("10:05"));
+    tier.expect(5).because("the last answer of 5 is kept for 10m");
+    tier.at("10:12").expect(5);
+    let kept = Memory::from_bytes(&tier.memory.to_bytes()).unwrap();
+    let mut tier = Timeline::with_memory(policy(), kept.resumed(instant("10:12:05")));
+    few_known(tier.at("10:12:05"));
+    tier.expect(5);
+    tier.at("10:14:55").expect(5);
+    // Ten minutes from 10:05, less the five seconds in which nobody watched.
+    tier.at("10:15:15").expect_unknown("2 of 5 replicas are known");
+}
+
+#[test]
 fn last_week_s_answer_is_not_taken_up() {
     let mut tier = tier();
     tier.at("00:10").ready(9).kv(0.8).expect(9);

@@ -13,6 +13,7 @@ use keda_vllm_scaler::decision::{
     ActivatorObservation, Answer, CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaState,
     TierLoad, decide,
 };
+use keda_vllm_scaler::quantile::Quantile;
 use proptest::prelude::*;
 use timeline::{doubles_in, floor, instant, policy, replica};
 
@@ -80,11 +81,12 @@ prop_compose! {
             replicas_unknown: unknown.then(|| "nobody knows".to_owned()),
             authoritative,
             current,
+            scale: None,
             load: TierLoad {
                 waiting_growth_per_second: growth,
                 mean_input_tokens: input,
                 mean_output_tokens: output,
-                queue_time_p95_seconds: queue_time,
+                queue_time_p95_seconds: queue_time.map(Quantile::between),
                 ..TierLoad::default()
             },
             activator: activator.map(|queued| ActivatorObservation { queued, age: None, error: None }),

@@ -136,7 +136,7 @@ fn a_floor_is_ordered_one_lead_early_and_ends_on_time() {
     tier.at("08:56:25").expect(2);
     tier.at("08:56:30")
         .expect(6)
-        .because("floor workday of 6 opens at 09:00 UTC: ordered one lead (3m30s) before");
+        .because("floor workday of 6 from 09:00 UTC: ordered one lead (3m30s) before");
     tier.at("09:00").ready(6).kv(0.2).expect(6).because("floor workday of 6, open until Tue 18:00 UTC");
     tier.at("17:59:55").expect(6);
     // The hold of the load has been watched meanwhile.

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms without a clock, a file, a network or a runtime.
-const PURE: [&str; 8] =
-    ["units", "supply", "exposition", "engines", "aggregate", "schedule", "decision", "forecast"];
+const PURE: [&str; 9] =
+    ["units", "quantile", "supply", "exposition", "engines", "aggregate", "schedule", "decision", "forecast"];
 
 /// Crates and parts of the standard library that would end that.
 const IMPURE: [&str; 10] =
@@ -17,7 +17,8 @@ const IMPURE: [&str; 10] =
 const CLOCKS: [&str; 6] = ["Utc::now", "Local::now", "SystemTime", "Instant", "tokio::time", "crate::clock"];
 
 /// Rooms that a room may not use: nothing flows back.
-const NO_WAY_BACK: [(&str, &[&str]); 6] = [
+const NO_WAY_BACK: [(&str, &[&str]); 7] = [
+    ("quantile", &["supply", "exposition", "engines", "aggregate", "schedule", "decision"]),
     ("units", &["supply", "exposition", "engines", "aggregate", "schedule", "decision"]),
     ("schedule", &["decision", "aggregate", "engines", "config"]),
     ("exposition", &["engines", "aggregate", "decision"]),

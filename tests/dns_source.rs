@@ -35,7 +35,7 @@ async fn resolve(server: &FakeDns, settings: &DnsSettings) -> Discovered {
 
 fn ids(discovered: &Discovered) -> Vec<String> {
     match discovered {
-        Discovered::Targets { targets, authoritative, current } => {
+        Discovered::Targets { targets, authoritative, current, .. } => {
             assert_eq!((*authoritative, *current), (false, None), "DNS can't say zero, nor what is wanted");
             targets.iter().map(|target| target.id.clone()).collect()
         }

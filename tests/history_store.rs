@@ -1,9 +1,12 @@
 //! The store survives what happens to disks and processes.
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
-use std::io::{BufRead, BufReader};
+#[path = "history_store/damage.rs"]
+mod damage;
+#[path = "history_store/processes.rs"]
+mod processes;
+
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use chrono::{DateTime, Utc};
 use keda_vllm_scaler::decision::TierId;
@@ -11,9 +14,6 @@ use keda_vllm_scaler::history::{DEFAULT_RETENTION, HistoryHandle, HistoryPoint, 
 
 /// The minute that the tests begin at.
 const BEGIN: i64 = 29_932_850;
-
-/// Where a child process keeps its store: set, the test binary is the child.
-const CHILD_FOLDER: &str = "HISTORY_TEST_FOLDER";
 
 fn minute(minute: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(minute * 60, 0).unwrap()
@@ -154,241 +154,6 @@ fn a_clock_that_is_wrong_for_a_while_deletes_a_day_at_most() {
     store.commit(minute(BEGIN + 100 * 60), &[], &[]);
     store.commit(minute(5), &[(chat(), point(5))], &[]);
     assert_eq!(store.points(&chat(), BEGIN, i64::MAX).len(), 76);
-}
-
-type Damage = fn(&mut Vec<u8>);
-
-fn damage(file: &Path, how: impl FnOnce(&mut Vec<u8>)) {
-    let mut bytes = std::fs::read(file).unwrap();
-    how(&mut bytes);
-    std::fs::write(file, bytes).unwrap();
-}
-
-#[test]
-fn a_damaged_database_is_put_aside_and_a_new_one_begins() {
-    let cases: [(&str, Damage); 5] = [
-        ("half", |bytes| bytes.truncate(bytes.len() / 2)),
-        ("header", |bytes| bytes[..64].fill(0xa5)),
-        ("html", |bytes| *bytes = b"<html>not a database</html>".repeat(1000)),
-        ("one byte", |bytes| bytes.truncate(1)),
-        // A bit in each 64 bytes behind the header: every page of the trees.
-        ("everywhere", |bytes| bytes.iter_mut().skip(4096).step_by(64).for_each(|byte| *byte ^= 0x10)),
-    ];
-    for (name, how) in cases {
-        let folder = tempfile::tempdir().unwrap();
-        let mut store = open(folder.path(), BEGIN);
-        fill(&mut store, BEGIN..BEGIN + 130);
-        drop(store);
-        damage(&folder.path().join("history.redb"), how);
-
-        let mut store = open(folder.path(), BEGIN + 130);
-        let alarm = store.alarm().unwrap_or_else(|| panic!("{name}: no alarm"));
-        assert!(alarm.contains("put aside"), "{name}: {alarm}");
-        assert_eq!(store.all_points(&chat()).len(), 0, "{name}");
-        fill(&mut store, BEGIN + 130..BEGIN + 132);
-        drop(store);
-        let mut store = open(folder.path(), BEGIN + 132);
-        assert_eq!(bits(&store.all_points(&chat())), expected(BEGIN + 130..BEGIN + 132), "{name}");
-        assert_eq!(store.alarm(), None, "{name}");
-        let aside = files(folder.path()).into_iter().filter(|name| name.contains(".corrupt-")).count();
-        assert_eq!(aside, 1, "{name}");
-    }
-}
-
-#[test]
-fn a_flipped_bit_anywhere_is_never_a_false_number() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("history.redb");
-    let mut store = open(folder.path(), BEGIN);
-    fill(&mut store, BEGIN..BEGIN + 70);
-    drop(store);
-    let sound = std::fs::read(&file).unwrap();
-    let truth = expected(BEGIN..BEGIN + 70);
-    for step in 0..60 {
-        let mut bytes = sound.clone();
-        let index = (step * 7919 + 13) % bytes.len();
-        bytes[index] ^= 1 << (step % 8);
-        std::fs::write(&file, &bytes).unwrap();
-        let mut store = open(folder.path(), BEGIN + 70);
-        let found = bits(&store.all_points(&chat()));
-        // A bit of a free page changes nothing; a broken last commit falls back to the one before it.
-        let told = store.alarm().is_some();
-        assert!(
-            found == truth || found == truth[..truth.len() - 1] || (told && found.is_empty()),
-            "byte {index}"
-        );
-        let learned = store.learned(&chat());
-        let newest = [BEGIN + 69, BEGIN + 68].map(|minute| Some(minute.to_le_bytes().to_vec()));
-        assert!(newest.contains(&learned) || (told && learned.is_none()), "byte {index}: {learned:?}");
-    }
-}
-
-#[test]
-fn only_the_newest_damaged_databases_are_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    for now in 0..5 {
-        drop(open(folder.path(), BEGIN + now));
-        damage(&folder.path().join("history.redb"), |bytes| bytes[..32].fill(0));
-    }
-    drop(open(folder.path(), BEGIN + 5));
-    assert_eq!(files(folder.path()).len(), 4, "{:?}", files(folder.path()));
-}
-
-#[test]
-fn a_database_of_a_later_release_is_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut store = open(folder.path(), BEGIN);
-    fill(&mut store, BEGIN..BEGIN + 2);
-    drop(store);
-    {
-        let database = redb::Database::open(folder.path().join("history.redb")).unwrap();
-        let transaction = database.begin_write().unwrap();
-        let meta = redb::TableDefinition::<&str, u64>::new("meta");
-        transaction.open_table(meta).unwrap().insert("format", 2).unwrap();
-        transaction.commit().unwrap();
-    }
-    let mut store = open(folder.path(), BEGIN + 2);
-    fill(&mut store, BEGIN + 2..BEGIN + 3);
-    assert!(store.alarm().unwrap().contains("format 2 is of a later release"));
-    assert!(!files(folder.path()).iter().any(|name| name.contains("corrupt")));
-}
-
-#[test]
-fn a_folder_that_cant_be_made_degrades_to_memory_and_is_taken_up_when_it_can() {
-    let root = tempfile::tempdir().unwrap();
-    let blocked = root.path().join("blocked");
-    std::fs::write(&blocked, "a file where the folder should be").unwrap();
-    let mut store = open(&blocked.join("store"), BEGIN);
-    fill(&mut store, BEGIN..BEGIN + 3);
-    assert!(store.alarm().unwrap().contains("memory only"));
-    assert_eq!(bits(&store.points(&chat(), 0, i64::MAX)), expected(BEGIN..BEGIN + 3));
-
-    std::fs::remove_file(&blocked).unwrap();
-    fill(&mut store, BEGIN + 3..BEGIN + 4);
-    assert_eq!(store.alarm(), None);
-    drop(store);
-    let mut store = open(&blocked.join("store"), BEGIN + 4);
-    assert_eq!(bits(&store.all_points(&chat())), expected(BEGIN..BEGIN + 4));
-}
-
-/// Not a test of its own: the process that the next tests kill. It writes minutes and says which are durable.
-#[test]
-fn child_that_writes() {
-    let Ok(folder) = std::env::var(CHILD_FOLDER) else {
-        return;
-    };
-    let mut store = open(Path::new(&folder), BEGIN);
-    let begin = store.points(&chat(), 0, i64::MAX).last().map_or(BEGIN, |point| point.minute + 1);
-    for now in begin..begin + 100_000 {
-        fill(&mut store, now..now + 1);
-        let state = if store.alarm().is_some() { "alarm" } else { "durable" };
-        // A line of its own: the test harness writes on the same stream.
-        println!("\n{state} {now}");
-    }
-}
-
-fn child(folder: &Path, shell: &str) -> std::process::Child {
-    let this = std::env::current_exe().unwrap();
-    Command::new("sh")
-        .args(["-c", shell, "sh"])
-        .arg(this)
-        .args(["child_that_writes", "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD_FOLDER, folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-/// Reads what the child says until `enough`, then kills it with SIGKILL; the last minute that it called durable.
-fn kill_after(mut child: std::process::Child, mut enough: impl FnMut(&str) -> bool) -> i64 {
-    let mut durable = BEGIN - 1;
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    for line in lines.by_ref() {
-        let line = line.unwrap();
-        if let Some(minute) = line.strip_prefix("durable ") {
-            durable = minute.parse().unwrap();
-        }
-        if enough(&line) {
-            break;
-        }
-    }
-    child.kill().unwrap();
-    // What it said before it died counts, too.
-    for line in lines {
-        if let Some(minute) = line.unwrap().strip_prefix("durable ") {
-            durable = minute.parse().unwrap_or(durable);
-        }
-    }
-    child.wait().unwrap();
-    durable
-}
-
-#[test]
-fn kill_9_at_any_instant_loses_at_most_the_minute_under_way() {
-    let folder = tempfile::tempdir().unwrap();
-    for round in 0..6_u32 {
-        let mut left = 20 + round * 17;
-        let durable = kill_after(child(folder.path(), "exec \"$@\""), |line| {
-            left -= u32::from(line.starts_with("durable"));
-            left == 0
-        });
-        let mut store = open(folder.path(), durable + 1);
-        assert_eq!(store.alarm(), None, "round {round}");
-        let points = store.points(&chat(), 0, i64::MAX);
-        let last = points.last().unwrap().minute;
-        assert!(
-            last == durable || last == durable + 1,
-            "round {round}: {durable} was durable, {last} is there"
-        );
-        assert_eq!(bits(&points), expected(BEGIN..last + 1), "round {round}");
-        assert_eq!(store.learned(&chat()), Some(last.to_le_bytes().to_vec()), "one commit for both");
-    }
-}
-
-#[test]
-fn a_second_process_is_refused_told_by_whom_and_takes_over_when_it_may() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut first = child(folder.path(), "exec \"$@\"");
-    let pid = first.id();
-    let mut lines = BufReader::new(first.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("durable")));
-
-    let late = BEGIN + 10_000; // a week: nothing is pruned
-    let mut second = open(folder.path(), late);
-    let alarm = second.alarm().unwrap();
-    assert!(
-        alarm.contains(&format!("is in use by process {pid}")) && alarm.contains("memory only"),
-        "{alarm}"
-    );
-    fill(&mut second, late..late + 1);
-    assert_eq!(second.points(&chat(), 0, i64::MAX).len(), 1, "it sees what it has seen itself");
-
-    first.kill().unwrap();
-    first.wait().unwrap();
-    fill(&mut second, late + 1..late + 2);
-    assert_eq!(second.alarm(), None);
-    let points = second.points(&chat(), 0, i64::MAX);
-    assert_eq!((points[0].minute, points.len() > 2), (BEGIN, true));
-    assert_eq!(bits(&points[points.len() - 2..]), expected(late..late + 2));
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_file_that_may_not_grow_degrades_to_memory_and_keeps_what_was_durable() {
-    let folder = tempfile::tempdir().unwrap();
-    // 400 blocks of 512 bytes, and the signal for it ignored, so that the write fails as on a full disk.
-    let limited = "trap '' XFSZ; ulimit -f 400; exec \"$@\"";
-    let mut alarms = 0;
-    let durable = kill_after(child(folder.path(), limited), |line| {
-        alarms += u32::from(line.starts_with("alarm"));
-        alarms == 3
-    });
-    assert_eq!(alarms, 3, "the child went on after the disk was full");
-    assert!(durable > BEGIN);
-    let mut store = open(folder.path(), durable + 1);
-    assert_eq!(store.alarm(), None);
-    assert_eq!(bits(&store.points(&chat(), 0, durable)), expected(BEGIN..durable + 1));
 }
 
 #[tokio::test]

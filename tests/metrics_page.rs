@@ -81,6 +81,7 @@ fn replica(state: ReplicaState, page_age: Option<u64>) -> ReplicaObservation {
         load: None,
         page_age: page_age.map(Duration::from_secs),
         error: None,
+        start: None,
     }
 }
 

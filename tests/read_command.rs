@@ -88,6 +88,15 @@ fn a_recorded_page_is_shown_with_its_load() {
 }
 
 #[test]
+fn a_quantile_in_the_first_bucket_is_shown_as_at_most_its_bound() {
+    let path = capture("0.32.0/single/000");
+    let shown = text(&read(&[path.to_str().unwrap()], b""));
+    let queue_time = shown.lines().find(|line| line.trim().starts_with("queue time")).unwrap();
+    // Both requests were served at once: all that the page tells is that neither waited longer than 0.3 s.
+    assert_eq!(queue_time.matches("<= 0.3000 s").count(), 2, "{queue_time}");
+}
+
+#[test]
 fn what_a_page_lacks_is_shown_with_the_reason() {
     let path = capture("0.8.5/page-before-first-request");
     let shown = text(&read(&[path.to_str().unwrap()], b""));
@@ -126,6 +135,15 @@ fn a_page_is_read_from_a_server_without_the_proxy_of_the_environment() {
         .output()
         .unwrap();
     assert!(text(&output).contains("model                   tiny"));
+}
+
+#[test]
+fn a_page_is_read_by_host_and_port_alone_at_metrics() {
+    for without in [&["http://", "/metrics"][..], &["/metrics"]] {
+        let url = page_of_server(&unpacked("0.32.0/single/100"));
+        let short = without.iter().fold(url, |url, part| url.replace(part, ""));
+        assert!(text(&read(&[&short], b"")).contains("model                   tiny"), "{short}");
+    }
 }
 
 #[test]
@@ -196,5 +214,8 @@ fn servers_that_give_no_page_are_failures_with_a_name() {
 #[test]
 fn a_file_that_is_not_there_is_a_failure() {
     let error = failure(&read(&["/nowhere/page.txt"], b""));
-    assert!(error.contains("/nowhere/page.txt: No such file"), "{error}");
+    assert!(
+        error.contains("/nowhere/page.txt: no such file; for a replica's page write HOST:PORT"),
+        "{error}"
+    );
 }

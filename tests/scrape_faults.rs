@@ -5,8 +5,10 @@
 mod fake_engine;
 #[path = "common/fake_tls.rs"]
 mod fake_tls;
+#[path = "scrape_faults/tls.rs"]
+mod tls;
 
-use std::io::Write;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -218,32 +220,22 @@ async fn a_url_that_is_none_and_another_scheme_are_errors() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_while_idle_is_dialled_anew() {
+async fn plain_http_dials_anew_for_each_page_and_keeps_no_connection() {
+    // This one resets a connection that is used again.
     let engine = FakeEngine::start(Answer::PageThenReset(b"a 1\n".to_vec())).await;
     fake_tls::install_provider();
     let client = Client::new(&settings()).unwrap();
-    client.fetch(&engine.url()).await.unwrap();
-    // The second request meets a reset on the pooled connection and succeeds on its own.
-    assert_eq!(client.fetch(&engine.url()).await.unwrap().body, b"a 1\n");
-    assert_eq!((engine.requests(), engine.connections()), (3, 2));
-}
-
-#[tokio::test]
-async fn a_connection_that_stays_open_is_used_again() {
-    let engine = FakeEngine::start(Answer::page("a 1\n")).await;
-    fake_tls::install_provider();
-    let client = Client::new(&settings()).unwrap();
     for _ in 0..3 {
-        client.fetch(&engine.url()).await.unwrap();
+        assert_eq!(client.fetch(&engine.url()).await.unwrap().body, b"a 1\n");
     }
-    assert_eq!((engine.requests(), engine.connections()), (3, 1));
+    assert_eq!((engine.requests(), engine.connections()), (3, 3));
 }
 
 #[tokio::test]
-async fn a_server_that_always_resets_is_tried_twice_and_no_more() {
+async fn a_replica_that_resets_a_new_connection_is_not_asked_again() {
     let engine = FakeEngine::start(Answer::Reset).await;
     assert_eq!(failure(&engine.url()).await, FailureKind::Connect);
-    assert_eq!(engine.requests(), 2);
+    assert_eq!(engine.requests(), 1);
 }
 
 #[tokio::test]
@@ -290,7 +282,12 @@ async fn credential_files_that_cannot_be_used_are_named() {
     std::fs::write(&garbage, "not pem").unwrap();
     let missing = folder.path().join("missing");
     let tls = |ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>| ScrapeSettings {
-        tls: TlsSettings { ca_file: ca, client_cert_file: cert, client_key_file: key },
+        tls: TlsSettings {
+            ca_file: ca,
+            client_cert_file: cert,
+            client_key_file: key,
+            ..TlsSettings::default()
+        },
         ..settings()
     };
     let named = |settings: &ScrapeSettings| Client::new(settings).unwrap_err().to_string();
@@ -300,46 +297,6 @@ async fn credential_files_that_cannot_be_used_are_named() {
     assert_eq!(Client::new(&tls(None, Some(garbage), None)).unwrap_err(), ClientError::HalfIdentity);
     let token = ScrapeSettings { bearer_token_file: Some(missing), ..settings() };
     assert!(named(&token).contains("missing"));
-}
-
-#[tokio::test]
-async fn https_with_its_own_authority_is_trusted_and_any_other_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
-    let server = FakeTls::start(&ours, None, "a 1\n");
-    let trusting = |authority: &Authority| ScrapeSettings {
-        tls: TlsSettings { ca_file: Some(authority.write_ca(folder.path())), ..TlsSettings::default() },
-        ..settings()
-    };
-    assert_eq!(fetch_with(&trusting(&ours), &server.url()).await.unwrap().body, b"a 1\n");
-
-    let error = fetch_with(&trusting(&other), &server.url()).await.unwrap_err();
-    assert_eq!(error.kind(), FailureKind::Tls, "{error}");
-    // Without a CA file only the system's roots are trusted.
-    assert_eq!(failure(&server.url()).await, FailureKind::Tls);
-    // http to a TLS port is no page either.
-    assert_ne!(failure(&server.url().replace("https", "http")).await, FailureKind::Tls);
-}
-
-#[tokio::test]
-async fn a_server_that_asks_for_a_client_certificate_gets_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
-    let server = FakeTls::start(&servers, Some(&clients), "a 1\n");
-    let ca_file = Some(servers.write_ca(folder.path()));
-    let without = ScrapeSettings {
-        tls: TlsSettings { ca_file: ca_file.clone(), ..TlsSettings::default() },
-        ..settings()
-    };
-    let error = fetch_with(&without, &server.url()).await.unwrap_err();
-    assert_eq!(error.kind(), FailureKind::Tls, "{error}");
-
-    let (cert, key) = clients.write_identity(folder.path());
-    let with = ScrapeSettings {
-        tls: TlsSettings { ca_file, client_cert_file: Some(cert), client_key_file: Some(key) },
-        ..settings()
-    };
-    assert_eq!(fetch_with(&with, &server.url()).await.unwrap().body, b"a 1\n");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ fn at(seconds: f64) -> Moment {
 
 fn targets(world: &World) -> Vec<Target> {
     match world.cluster().discovered(DateTime::UNIX_EPOCH) {
-        Discovered::Targets { targets, authoritative: true, current: Some(current) } => {
+        Discovered::Targets { targets, authoritative: true, current: Some(current), .. } => {
             assert_eq!(current, world.cluster().status());
             targets
         }

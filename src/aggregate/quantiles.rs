@@ -5,6 +5,7 @@
 //! each observation keeps the bucket that it was counted in, and nothing is rounded into foreign buckets.
 
 use crate::engines::Histogram;
+use crate::quantile::Quantile;
 
 /// Different bucket lists that one tier may have at a time. A rolling update has two; beyond eight the pages can't be
 /// one tier's, and the quantile is unknown instead of partial.
@@ -69,9 +70,9 @@ impl Growth {
     /// The quantile `q` (0 to 1) of the observations; None without any, or where the groups are not all.
     ///
     /// As Prometheus' `histogram_quantile`: linear inside a bucket, the first bucket begins at 0, and what lies above
-    /// the last bound is answered with that bound, so that the answer is never invented (promql/quantile.go). With
-    /// several groups the cumulative count is the sum of theirs, each linear between its own bounds.
-    pub(super) fn quantile(&self, q: f64) -> Option<f64> {
+    /// the last bound is answered with that bound, so that the answer is never invented (promql/quantile.go). The first
+    /// bucket and what lies above the last bound are told as such. With several groups the cumulative count is the sum of theirs, each linear between its own bounds.
+    pub(super) fn quantile(&self, q: f64) -> Option<Quantile> {
         if self.incomplete {
             return None;
         }
@@ -93,11 +94,16 @@ impl Growth {
             if count >= rank && count > 0.0 {
                 let inside = count - below_count;
                 let share = if inside > 0.0 { ((rank - below_count) / inside).clamp(0.0, 1.0) } else { 1.0 };
-                return Some(below + (bound - below) * share);
+                let value = below + (bound - below) * share;
+                return Some(if bound <= first {
+                    Quantile::in_the_first_bucket(value, bound)
+                } else {
+                    Quantile::between(value)
+                });
             }
             (below, below_count) = (bound, count.max(below_count));
         }
-        Some(last)
+        Some(Quantile::above(last))
     }
 
     fn group(&mut self, bounds: &[f64]) -> Option<&mut Group> {
@@ -158,8 +164,8 @@ mod tests {
         growth
     }
 
-    fn assert_near(found: Option<f64>, expected: f64) {
-        let found = found.unwrap();
+    fn assert_near(found: Option<Quantile>, expected: f64) {
+        let found = found.unwrap().value;
         assert!((found - expected).abs() < 1e-9, "{found} instead of {expected}");
     }
 
@@ -174,7 +180,16 @@ mod tests {
     #[test]
     fn what_lies_above_the_last_bound_is_answered_with_that_bound() {
         let growth = growth(&[histogram(&[1.0, 2.0], &[1.0, 2.0], 100.0)]);
-        assert_near(growth.quantile(0.95), 2.0);
+        assert_eq!(growth.quantile(0.95), Some(Quantile::above(2.0)));
+    }
+
+    #[test]
+    fn in_the_first_bucket_all_that_is_known_is_its_bound() {
+        // Nobody queued: all of them are in the first bucket, wherever in it.
+        let idle = growth(&[histogram(&[0.3, 0.5], &[40.0, 40.0], 40.0)]);
+        assert_eq!(idle.quantile(0.5), Some(Quantile::in_the_first_bucket(0.15, 0.3)));
+        let busy = growth(&[histogram(&[0.3, 0.5], &[10.0, 40.0], 40.0)]);
+        assert_eq!(busy.quantile(0.5).and_then(|quantile| quantile.at_most), None);
     }
 
     #[test]
@@ -242,7 +257,7 @@ mod tests {
             ]);
             let mut last = 0.0;
             for step in 0..=100 {
-                let quantile = growth.quantile(f64::from(step) / 100.0).unwrap();
+                let quantile = growth.quantile(f64::from(step) / 100.0).unwrap().value;
                 prop_assert!(quantile.is_finite() && quantile >= last - 1e-9 && quantile <= 5.0);
                 last = quantile;
             }

@@ -172,6 +172,7 @@ impl Replica {
             load,
             page_age: age,
             error,
+            start: self.target.start.clone(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::EXIT_BAD_CONFIGURATION;
+use super::EXIT_USAGE;
 use crate::clock::Clock;
 use crate::config::{self, LoadError, Problem};
 
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = if args.json { as_json(&args.file, &report) } else { as_text(&args.file, &report) };
     std::io::stdout().write_all(text.as_bytes())?;
     let failed = !report.problems.is_empty() || (args.strict && !report.warnings.is_empty());
-    Ok(if failed { ExitCode::from(EXIT_BAD_CONFIGURATION) } else { ExitCode::SUCCESS })
+    Ok(if failed { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS })
 }
 
 fn check(file: &Path) -> anyhow::Result<Report> {

@@ -3,10 +3,14 @@
 //! Simulated vLLM replicas with real sockets and pages, the real server, and a stand-in for KEDA and the HPA that asks it
 //! over real gRPC; one weekday of traffic, at 60 times life. At its end the same arrivals under a plain KV target.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
+use super::BadFlag;
 use crate::simulate::world::Outcome;
+use crate::supervise::Signals;
 use crate::units::format_span;
 
 mod compare;
@@ -25,33 +29,31 @@ use session::{End, Session, Settings};
 /// Runs the command.
 ///
 /// # Errors
-/// When a port can't be had or the server doesn't start.
+/// When a flag is wrong, a port can't be had or the server doesn't start.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = match args.checked() {
-        Ok(options) => options,
-        Err(problem) => {
-            eprintln!("error: {problem}");
-            return Ok(ExitCode::from(super::EXIT_BAD_CONFIGURATION));
-        }
-    };
+    let options = args.checked().map_err(BadFlag)?;
     if options.print_config {
-        print!("{}", file::text(&options.tier, "http://127.0.0.1:0/metrics"));
-        return Ok(ExitCode::SUCCESS);
+        return print(&file::text(&options.tier, file::ROUTER_STAND_IN));
     }
+    let mut signals = Signals::of_the_process().context("signals can't be watched")?;
     let tui = !options.no_tui && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let session = Session::start(Settings::from(&options)).await?;
     println!("page     {}", session.page_url());
     println!("gRPC     {}  (KEDA's ExternalScaler)", session.grpc_address());
     println!(
-        "running  {} from {} at {}x; Ctrl-C ends it with a comparison",
+        "running  {} from {} at {}x; Ctrl-C or SIGTERM ends it with a comparison",
         format_span(options.run_for),
         options.start,
         options.speed
     );
-    let session = if tui { view::run(session).await? } else { lines::run(session, options.every).await };
+    let session = if tui {
+        view::run(session, &mut signals).await?
+    } else {
+        lines::run(session, options.every, &mut signals).await
+    };
     let end = session.stop().await;
     println!("\nplaying the same arrivals under a plain KV target; Ctrl-C leaves it out ...");
-    let rival = rival_unless_interrupted(end.clone()).await;
+    let rival = rival_unless_interrupted(end.clone(), &mut signals).await;
     println!("\n{}", compare::table(&end.outcome, rival.as_ref()));
     if let Some(note) = compare::pace_note(end.slowest_pace, options.speed) {
         println!("{note}");
@@ -59,8 +61,16 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // `demo --print-config | head` is no failure.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
 /// Computes on a thread of its own, which an impatient end of the process need not wait for.
-async fn rival_unless_interrupted(end: End) -> Option<Outcome> {
+async fn rival_unless_interrupted(end: End, signals: &mut Signals) -> Option<Outcome> {
     let (send, receive) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         // Nobody listens any more after an interruption.
@@ -70,6 +80,6 @@ async fn rival_unless_interrupted(end: End) -> Option<Outcome> {
     });
     tokio::select! {
         rival = receive => rival.ok(),
-        _ = tokio::signal::ctrl_c() => None,
+        _ = signals.next() => None,
     }
 }

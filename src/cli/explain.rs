@@ -11,6 +11,7 @@ mod render;
 mod style;
 mod view;
 
+use super::BadFlag;
 use style::Style;
 use view::{Error, Tier, Tiers};
 
@@ -72,9 +73,12 @@ impl Server {
     fn new(address: &str) -> anyhow::Result<Self> {
         let with_scheme =
             if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        let base = Url::parse(&with_scheme).with_context(|| format!("--server {address:?} is not a URL"))?;
-        if base.cannot_be_a_base() || base.host_str().is_none() {
-            bail!("--server {address:?} is not a URL such as http://127.0.0.1:8080");
+        let wrong = |why: &str| {
+            BadFlag(format!("--server {address:?}: {why}; write one such as http://127.0.0.1:8080"))
+        };
+        let base = Url::parse(&with_scheme).map_err(|error| wrong(&format!("not a URL ({error})")))?;
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
+            bail!(wrong("not an http or https URL"));
         }
         // A proxy from the environment would see the way to a port on this machine or in the cluster.
         let client =

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tracing::{info, warn};
 
-use super::EXIT_BAD_CONFIGURATION;
+use super::{BadFlag, EXIT_USAGE};
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::server::{self, ServerOptions};
 use crate::supervise::Signals;
-use crate::telemetry::{self, LogFormat};
+use crate::telemetry::{self, LogError, LogFormat};
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(LoadError::Io(error)) => return Err(error).with_context(|| file.display().to_string()),
         Err(error) => {
             eprintln!("error: {}: {error}", file.display());
-            return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
+            return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
     let missing = config::missing_files(&config);
@@ -47,9 +47,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         for problem in missing {
             eprintln!("error: {}: {problem}", file.display());
         }
-        return Ok(ExitCode::from(EXIT_BAD_CONFIGURATION));
+        return Ok(ExitCode::from(EXIT_USAGE));
     }
-    telemetry::init(log_format, &log)?;
+    telemetry::init(log_format, &log).map_err(|error| match error {
+        LogError::BadFilter { .. } => anyhow::Error::new(BadFlag(format!("--log: {error}"))),
+        LogError::SetUpAlready => error.into(),
+    })?;
     for warning in &config.warnings {
         warn!(%warning, "configuration");
     }

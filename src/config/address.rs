@@ -69,6 +69,22 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     ))
 }
 
+/// A port number, or the name of a container's port (`IANA_SVC_NAME`: at most 15 characters, one of them a letter).
+pub(super) fn pod_port(text: &str) -> Result<String, String> {
+    let number = text.parse::<u16>().is_ok_and(|port| port > 0);
+    let name = (1..=15).contains(&text.len())
+        && is_label_of_any_length(text)
+        && !text.contains("--")
+        && text.bytes().any(|b| b.is_ascii_lowercase());
+    if number || name {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "{} is no port of a pod: write a number from 1 to 65535, or the name of a container port such as metrics",
+        quoted(text)
+    ))
+}
+
 /// A port number, or `srv`: the ports come with SRV records.
 pub(super) fn port(text: &str) -> Result<DnsPort, String> {
     if text == "srv" {
@@ -114,7 +130,7 @@ pub(super) fn url(text: &str) -> Result<String, String> {
 }
 
 /// A replica's metrics page: a URL, or `host:port` for `http://host:port/metrics`.
-pub(super) fn page_url(text: &str) -> Result<String, String> {
+pub(crate) fn page_url(text: &str) -> Result<String, String> {
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut page = Url::parse(&url(&with_scheme)?).map_err(|error| error.to_string())?;
     if page.path() == "/" {

@@ -39,6 +39,11 @@ pub(super) const ROOT: &[Key] = &[
         Kind::Section(STORE),
         "Keeps demand history and learned state over restarts. A change needs a restart.",
     ),
+    Key::optional(
+        "kubernetes",
+        Kind::Section(CLUSTER),
+        "The cluster that `kubernetes` sources watch; absent, the pod's own, or that of $KUBECONFIG. With it, tiers that metadata declares watch the pods of their ScaledObject's target. A change needs a restart.",
+    ),
     Key::with_default(
         "allowMetadataTiers",
         FLAG,
@@ -90,7 +95,7 @@ pub(super) const TIER: &[Key] = &[
     Key::optional("model", Kind::Scalar(Scalar::Text { most: 500 }), "Counts only this `model_name` where a page shows several.").tier_only(),
     Key::required("source", Kind::OneOf(SOURCE), "Who the replicas are.").tier_only(),
     Key::section("scrape", SCRAPE, "How the replicas' metrics pages are read."),
-    Key::optional("activator", Kind::Section(ACTIVATOR), "A queue in front of the tier. It alone can tell idle from unknown when no replica is there, so `min: 0` needs it."),
+    Key::optional("activator", Kind::Section(ACTIVATOR), "A queue in front of the tier. With the sources `dns` and `fixed` it alone can tell idle from unknown when no replica is there; with any it is what wakes a tier from zero."),
     Key::required("replicas", Kind::Section(REPLICA_BOUNDS), "Bounds of the answer. Give the ScaledObject the same."),
     Key::with_default("coldStart", span(SECOND, DAY), "180s", "From the decision for a new replica until it is ready. Capacity is asked for this much ahead."),
     Key::with_default("drain", span(Duration::ZERO, DAY), "30s", "How long a replica that is told to go still works; Kubernetes' own terminationGracePeriodSeconds is 30."),
@@ -106,7 +111,34 @@ pub(super) const TIER: &[Key] = &[
     Key::section("hpa", HPA, "What the HPA does to the answer."),
 ];
 
+/// The cluster.
+pub(super) const CLUSTER: &[Key] = &[
+    Key::optional("kubeconfig", Kind::Scalar(Scalar::File), "Instead of the pod's own service account."),
+    Key::optional(
+        "context",
+        Kind::Scalar(Scalar::Text { most: 253 }),
+        "Of the kubeconfig; absent, its current one.",
+    ),
+    Key::with_default(
+        "events",
+        FLAG,
+        "true",
+        "Writes Kubernetes Events on the ScaledObjects: of several scalers the holder of the Lease does.",
+    ),
+    Key::with_default(
+        "lease",
+        Scalar::ObjectName,
+        "keda-vllm-scaler",
+        "The Lease of those who write, in the scaler's own namespace. Scalers with the same one are peers: what the holder has learned the others take.",
+    ),
+];
+
 pub(super) const SOURCE: &[Key] = &[
+    Key::optional(
+        "kubernetes",
+        Kind::Section(PODS),
+        "The pods of a scale target, watched. The only source that can tell zero from unknown.",
+    ),
     Key::optional(
         "dns",
         Kind::Section(DNS),
@@ -116,7 +148,50 @@ pub(super) const SOURCE: &[Key] = &[
 ];
 
 /// Sources that the design knows and this version doesn't have yet.
-pub(super) const LATER_SOURCES: &[&str] = &["kubernetes", "prometheus"];
+pub(super) const LATER_SOURCES: &[&str] = &["prometheus"];
+
+pub(super) const PODS: &[Key] = &[
+    Key::optional(
+        "target",
+        Kind::Section(SCALE_TARGET),
+        "What is scaled; absent, the `scaleTargetRef` of the ScaledObject that asks for the tier.",
+    ),
+    Key::derived(
+        "port",
+        Kind::Scalar(Scalar::PodPort),
+        "the annotation `prometheus.io/port`, else the container port named `metrics` or `http`, else the only one, else 8000",
+        "Of the metrics page: a number, or the name of a container's port.",
+    ),
+    Key::derived(
+        "path",
+        Kind::Scalar(Scalar::UrlPath),
+        "the annotation `prometheus.io/path`, else /metrics",
+        "Of the metrics page.",
+    ),
+    Key::with_default("scheme", Scalar::Word(&["http", "https"]), "http", "Of the metrics page."),
+    Key::with_default(
+        "nodeWait",
+        span(SECOND, DAY),
+        "10m",
+        "How long a pod may be without a node before it counts as blocked instead of starting. Longer than a node takes to come.",
+    ),
+];
+
+pub(super) const SCALE_TARGET: &[Key] = &[
+    Key::with_default(
+        "apiVersion",
+        Scalar::Text { most: 253 },
+        "apps/v1",
+        "As in the ScaledObject's scaleTargetRef.",
+    ),
+    Key::with_default(
+        "kind",
+        Scalar::Text { most: 63 },
+        "Deployment",
+        "Deployment, StatefulSet, LeaderWorkerSet, or anything with a scale subresource that tells a selector.",
+    ),
+    Key::required("name", Kind::Scalar(Scalar::ObjectName), "In the tier's namespace."),
+];
 
 pub(super) const DNS: &[Key] = &[
     Key::required(
@@ -194,6 +269,11 @@ pub(super) const SCRAPE: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
+    Key::optional(
+        "serverName",
+        Kind::Scalar(Scalar::Host),
+        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
+    ),
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to https pages."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
     Key::optional(
@@ -223,6 +303,11 @@ pub(super) const ACTIVATOR: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
+    Key::optional(
+        "serverName",
+        Kind::Scalar(Scalar::Host),
+        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
+    ),
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to an https page."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
     Key::optional(
@@ -237,7 +322,7 @@ pub(super) const REPLICA_BOUNDS: &[Key] = &[
         "min",
         Scalar::Count { least: 0, most: MAX_REPLICAS },
         "1",
-        "Never fewer. 0 needs an `activator`.",
+        "Never fewer. 0 needs an `activator`, or the source `kubernetes`.",
     ),
     Key::required("max", Kind::Scalar(REPLICAS), "Never more."),
 ];

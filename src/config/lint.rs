@@ -149,7 +149,7 @@ fn scrape_warnings(section: &Section<'_>, tier: &TierSettings, warnings: &mut Pr
 
 /// Credentials that are not used, or go out in the clear.
 pub(super) fn tls_without_https(section: &Section<'_>, warnings: &mut Problems) {
-    for name in ["ca", "clientCert", "clientKey"] {
+    for name in ["ca", "serverName", "clientCert", "clientKey"] {
         if section.written(name).is_some() {
             warnings.push(&section.place_of(name), "not used: the pages are http; write https or remove it");
         }
@@ -186,8 +186,8 @@ pub fn keda_differences(config: &Config, from: DateTime<Utc>) -> Vec<Problem> {
 fn keda_difference(floor: &FloorReference, from: DateTime<Utc>) -> Option<Problem> {
     let differences = schedule::keda_differences(&floor.window, from, KEDA_LOOK_AHEAD_DAYS);
     let first = differences.first()?;
-    let zone: chrono_tz::Tz = floor.window.timezone.trim().parse().unwrap_or(chrono_tz::UTC);
-    let show = |at: DateTime<Utc>| at.with_timezone(&zone).format("%Y-%m-%d %H:%M %Z").to_string();
+    // With the offset's own letters: most differences are in an hour that comes twice.
+    let show = |at: DateTime<Utc>| floor.window.told(at, "%Y-%m-%d %H:%M (%Z)");
     let (theirs, ours) = if first.keda_open { ("open", "closed") } else { ("closed", "open") };
     let times = match differences.len() {
         1 => "once".to_owned(),

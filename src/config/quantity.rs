@@ -99,7 +99,7 @@ pub(super) fn format_size(bytes: usize) -> String {
 }
 
 /// The steepest growth expected: `2x in 120s`.
-pub(super) fn ramp(text: &str) -> Result<Ramp, String> {
+pub(crate) fn ramp(text: &str) -> Result<Ramp, String> {
     let malformed =
         || format!("{} is no ramp: write how many times in how long, such as 2x in 120s", quoted(text));
     let (factor, within) = text.split_once("in").ok_or_else(malformed)?;

@@ -7,12 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::problem::{Place, Problem, Problems, Read, Reported};
+use super::quantity::quoted;
 use super::section::Section;
 use super::settings::{
     Config, FileReference, FloorReference, GrpcSettings, Listen, SourceSettings, TierSettings,
 };
 use super::yaml::{Content, Node};
-use super::{file, lint, shape_check};
+use super::{address, file, lint, shape_check};
 
 mod policy;
 mod source;
@@ -61,6 +62,8 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
     let grpc = root.section("grpc");
     let store = root.optional_section("store");
     let allow_metadata_tiers = root.get("allowMetadataTiers");
+    let kubernetes =
+        root.optional_section("kubernetes").map(|section| source::cluster(&section, found)).transpose();
     let tiers = tiers(root, found);
     if allow_metadata_tiers == Ok(false) && root.sections("tiers").is_empty() {
         found.problems.push(
@@ -82,6 +85,7 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
         },
         store: store.as_ref().map(|store| store.get("path")).transpose()?,
         history_retention: root.section("store").get("retention")?,
+        kubernetes: kubernetes?,
         allow_metadata_tiers: allow_metadata_tiers?,
         tiers: tiers?,
         files: Vec::new(),
@@ -121,14 +125,14 @@ fn tiers(root: &Section<'_>, found: &mut Findings) -> Read<Vec<TierSettings>> {
 }
 
 fn report_duplicates(sections: &[Section<'_>], found: &mut Findings) {
-    let mut first: HashMap<(String, String), usize> = HashMap::new();
+    let mut first: HashMap<(&str, &str), usize> = HashMap::new();
     for section in sections {
-        let (Ok(namespace), Ok(name)) = (section.get::<String>("namespace"), section.get::<String>("name"))
-        else {
+        // As written: two names that are the same and wrong are told together with what is wrong with them.
+        let (Some(namespace), Some(name)) = (section.text("namespace"), section.text("name")) else {
             continue;
         };
         let place = section.place_of("name");
-        let message = format!("tier {namespace}/{name} is declared twice");
+        let message = format!("tier {} is declared twice", shown(namespace, name));
         match first.entry((namespace, name)) {
             std::collections::hash_map::Entry::Occupied(other) => found
                 .problems
@@ -137,6 +141,14 @@ fn report_duplicates(sections: &[Section<'_>], found: &mut Findings) {
                 free.insert(place.line);
             }
         }
+    }
+}
+
+/// A tier's name as messages show it: one that is good stands for itself, any other is bounded and quoted.
+fn shown(namespace: &str, name: &str) -> String {
+    match (address::namespace(namespace), address::object_name(name)) {
+        (Ok(namespace), Ok(name)) => format!("{namespace}/{name}"),
+        _ => format!("{} of {}", quoted(name), quoted(namespace)),
     }
 }
 
@@ -156,7 +168,9 @@ fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSettings> {
             .get("namespace")
             .and_then(|namespace: String| Ok(crate::decision::TierId::new(namespace, section.get::<String>("name")?))),
         scrape_interval: scrape.as_ref().map(|scrape| scrape.interval).map_err(|_| Reported),
-        zero_needs: section.optional_section("activator").is_none().then_some(
+        zero_needs: (section.optional_section("activator").is_none()
+            && !matches!(source, Ok(SourceSettings::Kubernetes(_))))
+        .then_some(
             "needs an `activator`: DNS or a fixed list can't tell idle from unreachable; write 1 or more, or add an activator",
         ),
         floors_only: false,
@@ -187,6 +201,7 @@ fn is_https(source: &SourceSettings) -> bool {
     match source {
         SourceSettings::Fixed { urls } => urls.iter().any(|url| url.starts_with("https:")),
         SourceSettings::Dns { scheme, .. } => *scheme == super::settings::Scheme::Https,
+        SourceSettings::Kubernetes(pods) => pods.scheme == super::settings::Scheme::Https,
         SourceSettings::Injected => false,
     }
 }

@@ -1,7 +1,7 @@
 //! The JSON Schema of the file and its reference, both from the table that the reader uses.
 //!
-//! The schema is for editors. It is stricter in one way: the reader takes a quoted number for a number and a number for
-//! a text, as YAML's users expect.
+//! The schema is for editors. What it refuses, the reader refuses too, quoted numbers and bare ones in the place of a
+//! text among them; the reader knows more, such as which time zones there are and which keys go together.
 
 use serde_json::{Map, Value, json};
 
@@ -118,6 +118,10 @@ fn scalar(kind: &Scalar) -> Value {
         Scalar::Port => {
             json!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"const": "srv"}]})
         }
+        Scalar::PodPort => json!({"anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": 65535},
+            pattern("^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"),
+        ]}),
         Scalar::Ramp => pattern("^[0-9.]+x *in *([0-9.]+(ms|s|m|h|d))+$"),
         Scalar::Step => json!({"anyOf": [pattern("^[0-9.]+%$"), {"type": "integer", "minimum": 1}]}),
         Scalar::ModelSize => pattern("^[0-9.]+[Bb]$"),
@@ -216,6 +220,7 @@ pub fn key_paths() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::yaml::Look;
     use super::*;
 
     #[test]
@@ -232,6 +237,30 @@ mod tests {
         let mut seen = 0;
         walk(file::ROOT, &mut seen);
         assert!(seen > 30, "{seen}");
+    }
+
+    #[test]
+    fn reader_and_schema_want_numbers_booleans_and_texts_at_the_same_keys() {
+        fn types(schema: &Value, into: &mut Vec<String>) {
+            for choice in schema["anyOf"].as_array().into_iter().flatten() {
+                types(choice, into);
+            }
+            into.extend(schema["type"].as_str().map(str::to_owned));
+        }
+        fn walk(keys: &[Key]) {
+            for key in keys {
+                if let Kind::Scalar(kind) | Kind::Scalars { of: kind, .. } = &key.kind {
+                    let mut found = Vec::new();
+                    types(&scalar(kind), &mut found);
+                    let number = found.iter().any(|found| found == "number" || found == "integer");
+                    let boolean = found.iter().any(|found| found == "boolean");
+                    assert_eq!(number, kind.bare() == Look::Number, "{}", key.name);
+                    assert_eq!(boolean, kind.bare() == Look::Boolean, "{}", key.name);
+                }
+                walk(key.children());
+            }
+        }
+        walk(file::ROOT);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::problem::{Place, Read, Reported};
 use super::quantity::{self, quoted};
 use super::settings::DnsPort;
 use super::shape::{Absent, Key, Kind, Scalar, Value};
-use super::yaml::{Content, Entry, Node};
+use super::yaml::{Content, Entry, Look, Node, Style, look};
 use crate::decision::policy::{Hold, QueueAllowance, Ramp, Step};
 
 /// A mapping of the file with the keys that it may have. `defaults` lies below a tier as a second layer.
@@ -122,7 +122,7 @@ impl<'n> Section<'n> {
         let key = self.key(name);
         let Kind::Scalar(scalar) = &key.kind else { unreachable!("`{name}` is a single value in the table") };
         let value = match (self.written(name), key.absent) {
-            (Some((_, Node { content: Content::Scalar(text), .. })), _) => scalar.read(text),
+            (Some((_, Node { content: Content::Scalar(text, _), .. })), _) => scalar.read(text),
             (Some(_), _) => return Err(Reported),
             (None, Absent::Default(text)) => scalar.read(text),
             (None, Absent::Required) if !self.partial => return Err(Reported),
@@ -134,13 +134,21 @@ impl<'n> Section<'n> {
         }
     }
 
+    /// A single value as it is written, good or not.
+    pub(super) fn text(&self, name: &str) -> Option<&'n str> {
+        match self.written(name) {
+            Some((_, Node { content: Content::Scalar(text, _), .. })) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The single values of a list, each with its place.
     pub(super) fn scalars(&self, name: &str) -> Vec<(Place, &'n str)> {
         let Some((place, Node { content: Content::List(items), .. })) = self.written(name) else {
             return Vec::new();
         };
         let item = |(index, node): (usize, &'n Node)| match &node.content {
-            Content::Scalar(text) => Some((place.item(index).at_line(node.line), text.as_str())),
+            Content::Scalar(text, _) => Some((place.item(index).at_line(node.line), text.as_str())),
             _ => None,
         };
         items.iter().enumerate().filter_map(item).collect()
@@ -180,11 +188,13 @@ const ALLOWANCE: &str = "write a span such as 5s, {requests: 50} or {tokens: 100
 /// Reads `5s`, `{requests: 50}`, `{tokens: 100000}`, or on one line `50 requests` and `100000 tokens`.
 pub(super) fn allowance(node: &Node) -> Result<QueueAllowance, String> {
     match &node.content {
-        Content::Scalar(text) => allowance_text(text),
+        Content::Scalar(text, _) => allowance_text(text),
         Content::Map(entries) => match entries.as_slice() {
-            [Entry { key, value: Node { content: Content::Scalar(text), .. }, .. }] => {
-                allowance_of(text, key)
-                    .unwrap_or_else(|| Err(format!("{} is not known here: {ALLOWANCE}", quoted(key))))
+            [Entry { key, value: Node { content: Content::Scalar(text, style), .. }, .. }] => {
+                let read = allowance_of(text, key)
+                    .unwrap_or_else(|| Err(format!("{} is not known here: {ALLOWANCE}", quoted(key))))?;
+                written_as(Look::Number, text, *style, key)?;
+                Ok(read)
             }
             _ => Err(format!("one of requests and tokens is needed: {ALLOWANCE}")),
         },
@@ -223,7 +233,7 @@ pub(super) fn labels(node: &Node) -> Result<BTreeMap<String, String>, String> {
     }
     let mut labels = BTreeMap::new();
     for Entry { key, value, .. } in entries {
-        let Content::Scalar(text) = &value.content else {
+        let Content::Scalar(text, style) = &value.content else {
             return Err(format!("label {} needs a single value", quoted(key)));
         };
         let good_name = !key.is_empty()
@@ -232,6 +242,7 @@ pub(super) fn labels(node: &Node) -> Result<BTreeMap<String, String>, String> {
         if !good_name {
             return Err(format!("{} is no label name", quoted(key)));
         }
+        written_as(Look::Text, text, *style, key)?;
         labels.insert(key.clone(), text.clone());
     }
     Ok(labels)
@@ -276,10 +287,36 @@ impl FromValue for std::path::PathBuf {
     }
 }
 
-/// A text of the file read by its kind, for checks of shape.
-pub(super) fn read_scalar(scalar: &Scalar, node: &Node) -> Result<Value, String> {
+/// A text of the file read by its kind, for checks of shape; `key` is what it stands under, for the message.
+pub(super) fn read_scalar(scalar: &Scalar, node: &Node, key: &str) -> Result<Value, String> {
     match &node.content {
-        Content::Scalar(text) => scalar.read(text),
+        Content::Scalar(text, style) => {
+            let value = scalar.read(text)?;
+            written_as(scalar.bare(), text, *style, key)?;
+            Ok(value)
+        }
         other => Err(format!("{} where a single value belongs: write a {}", other.kind(), scalar.expected())),
+    }
+}
+
+/// Refuses a number or a boolean in quotes, and a bare one where a text belongs: every other reader of the file, the
+/// JSON Schema first of all, sees another value there.
+fn written_as(bare: Look, text: &str, style: Style, key: &str) -> Result<(), String> {
+    let look = look(text);
+    let what = match look {
+        Look::Number => "number",
+        Look::Boolean => "boolean",
+        Look::Text => return Ok(()),
+    };
+    let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+    match style {
+        Style::Quoted if look == bare => {
+            Err(format!("in quotes this is a text, not a {what}: write {key}{text}"))
+        }
+        Style::Plain if look != bare => Err(format!(
+            "{} is a {what} to YAML, and a text belongs here: write {key}\"{text}\"",
+            quoted(text)
+        )),
+        _ => Ok(()),
     }
 }

@@ -20,6 +20,8 @@ pub struct Config {
     pub store: Option<PathBuf>,
     /// How long a minute of demand history is kept.
     pub history_retention: Duration,
+    /// The cluster of `kubernetes` sources, where the file says something of it.
+    pub kubernetes: Option<ClusterSettings>,
     /// May a ScaledObject's metadata declare a tier of its own?
     pub allow_metadata_tiers: bool,
     /// The tiers, in the order of the file; their names are unique.
@@ -68,11 +70,17 @@ pub struct TierSettings {
 }
 
 impl TierSettings {
-    /// A tier that a ScaledObject's metadata declared: a policy without a source of load.
+    /// A tier that a ScaledObject's metadata declared. With a cluster it watches the pods of that ScaledObject's target;
+    /// without one it has no source of load and answers its floors.
     #[must_use]
     pub fn declared(policy: Policy) -> Self {
         let scrape = ScrapeSettings::default();
-        Self { policy, source: SourceSettings::Injected, scrape, activator: None, model: None }
+        let source = if policy.floors_only {
+            SourceSettings::Injected
+        } else {
+            SourceSettings::Kubernetes(PodSettings::default())
+        };
+        Self { policy, source, scrape, activator: None, model: None }
     }
 }
 
@@ -97,8 +105,84 @@ pub enum SourceSettings {
         /// Between two look-ups.
         resolve_every: Duration,
     },
+    /// The pods of a scale target.
+    Kubernetes(PodSettings),
     /// Handed in by the demo or a test. Not to be had in a file.
     Injected,
+}
+
+/// Which cluster, and what is written to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// Instead of the pod's own service account, or of `$KUBECONFIG`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Of the kubeconfig.
+    pub context: Option<String>,
+    /// Write Events.
+    pub events: bool,
+    /// The name of the Lease that peers share.
+    pub lease: String,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self { kubeconfig: None, context: None, events: true, lease: "keda-vllm-scaler".to_owned() }
+    }
+}
+
+/// The pods of a tier, and where their pages are. [`Default`] is what a file without keys gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSettings {
+    /// What is scaled; None takes it from the ScaledObject that asks for the tier.
+    pub target: Option<ScaleTarget>,
+    /// Of the page.
+    pub port: PodPort,
+    /// Of the page; None takes the pod's annotation, else `/metrics`.
+    pub path: Option<String>,
+    /// Of the page.
+    pub scheme: Scheme,
+    /// How long a pod may be without a node before it is blocked.
+    pub node_wait: Duration,
+}
+
+impl Default for PodSettings {
+    fn default() -> Self {
+        Self {
+            target: None,
+            port: PodPort::Auto,
+            path: None,
+            scheme: Scheme::Http,
+            node_wait: Duration::from_secs(600),
+        }
+    }
+}
+
+/// A scale target in the tier's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScaleTarget {
+    /// `apps/v1`.
+    pub api_version: String,
+    /// `Deployment`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for ScaleTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// Which port of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodPort {
+    /// As the pod itself says: see the reference of `port`.
+    Auto,
+    /// This one.
+    Number(u16),
+    /// The container port of this name.
+    Name(String),
 }
 
 /// Where the port of a replica comes from.
@@ -164,6 +248,8 @@ pub struct TlsSettings {
     pub client_cert_file: Option<PathBuf>,
     /// PEM key of that certificate.
     pub client_key_file: Option<PathBuf>,
+    /// The name that the page's certificate must hold instead of the URL's host. Never without `ca_file`.
+    pub server_name: Option<String>,
 }
 
 /// The queue in front of a tier.
@@ -229,6 +315,13 @@ impl Config {
         self.tiers.iter().find(|tier| tier.policy.tier == *id)
     }
 
+    /// Is there anything to do with a cluster?
+    #[must_use]
+    pub fn uses_kubernetes(&self) -> bool {
+        let watches = |tier: &TierSettings| matches!(tier.source, SourceSettings::Kubernetes(_));
+        self.kubernetes.is_some() || self.tiers.iter().any(watches)
+    }
+
     /// What this configuration changes against the one in effect.
     #[must_use]
     pub fn changes_from(&self, old: &Config) -> Changes {
@@ -248,6 +341,7 @@ impl Config {
         for (section, differs) in [
             ("listen", self.listen != old.listen),
             ("grpc", self.grpc != old.grpc),
+            ("kubernetes", self.kubernetes != old.kubernetes),
             ("store", self.store != old.store || self.history_retention != old.history_retention),
         ] {
             if differs {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::settings::DnsPort;
+use super::yaml::Look;
 use super::{address, profiles, quantity};
 use crate::decision::policy::{Ramp, Step};
 
@@ -98,6 +99,7 @@ pub(super) enum Scalar {
     UrlPath,
     Host,
     Port,
+    PodPort,
     ObjectName,
     Namespace,
     MetricName,
@@ -150,6 +152,7 @@ impl Scalar {
             Self::UrlPath => Value::Text(address::url_path(text)?),
             Self::Host => Value::Text(address::host(text)?),
             Self::Port => Value::Port(address::port(text)?),
+            Self::PodPort => Value::Text(address::pod_port(text)?),
             Self::ObjectName => Value::Text(address::object_name(text)?),
             Self::Namespace => Value::Text(address::namespace(text)?),
             Self::MetricName => Value::Text(address::metric_name(text)?),
@@ -158,6 +161,16 @@ impl Scalar {
             Self::Gpu => Value::Text(profiles::gpu(text)?),
             Self::ModelSize => Value::Number(quantity::model_size(text)?),
         })
+    }
+
+    /// What stands bare under such a key; everything that looks otherwise to YAML needs quotes. `80%`, `8MiB` and `5s`
+    /// are texts, with quotes or without.
+    pub(super) fn bare(&self) -> Look {
+        match self {
+            Self::Count { .. } | Self::Number { .. } | Self::Share | Self::Port | Self::Step => Look::Number,
+            Self::Flag => Look::Boolean,
+            _ => Look::Text,
+        }
     }
 
     /// For messages and the reference: what to write.
@@ -184,6 +197,7 @@ impl Scalar {
             Self::UrlPath => "path of a URL".to_owned(),
             Self::Host => "DNS name".to_owned(),
             Self::Port => "port number or `srv`".to_owned(),
+            Self::PodPort => "port number, or the name of a container port".to_owned(),
             Self::ObjectName => "Kubernetes object name".to_owned(),
             Self::Namespace => "Kubernetes namespace".to_owned(),
             Self::MetricName => "metric name".to_owned(),

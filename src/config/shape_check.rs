@@ -3,8 +3,8 @@
 //! After it, a section's readers never report anything: a value is good, absent, or already reported.
 
 use super::file;
-use super::problem::{Place, Problems, nearest};
-use super::quantity::quoted;
+use super::misplaced::unknown_key;
+use super::problem::{Place, Problems};
 use super::section::{self, Section, read_scalar};
 use super::shape::{Absent, Key, Kind, Scalar};
 use super::yaml::{Content, Node};
@@ -61,12 +61,12 @@ fn check_key(section: &Section<'_>, key: &'static Key, problems: &mut Problems) 
                 problems.push(&place, format!("the list is empty: write at least one {}", of.expected()));
             }
             for (index, item) in items(node).iter().enumerate() {
-                if let Err(message) = read_scalar(of, item) {
+                if let Err(message) = read_scalar(of, item, "") {
                     problems.push(&place.item(index).at_line(item.line), message);
                 }
             }
         }
-        Kind::Scalar(scalar) => report(read_scalar(scalar, node), &place, problems),
+        Kind::Scalar(scalar) => report(read_scalar(scalar, node, key.name), &place, problems),
         Kind::Allowance => report(section::allowance(node), &place, problems),
         Kind::Labels => report(section::labels(node), &place, problems),
     }
@@ -92,7 +92,10 @@ fn check_one_of(
     for entry in below.own_entries() {
         if file::LATER_SOURCES.contains(&entry.key.as_str()) {
             let place = place.key(&entry.key).at_line(entry.line);
-            let message = format!("`{}` is not supported by this version: use `dns` or `fixed`", entry.key);
+            let message = format!(
+                "`{}` is not supported by this version: use `kubernetes`, `dns` or `fixed`",
+                entry.key
+            );
             problems.push(&place, message);
             return;
         }
@@ -147,26 +150,4 @@ fn names(keys: &[Key]) -> String {
     let shown: Vec<String> = keys.iter().take(6).map(|key| format!("`{}`", key.name)).collect();
     let more = if keys.len() > 6 { " ..." } else { "" };
     format!("{}{more}", shown.join(", "))
-}
-
-/// A near name here, the same name in a section below, or the list of what may be written.
-fn unknown_key(word: &str, keys: &'static [Key]) -> String {
-    let unknown = format!("unknown key {}", quoted(word));
-    if let Some(near) = nearest(word, keys.iter().map(|key| key.name)) {
-        return format!("{unknown}: did you mean `{near}`?");
-    }
-    if let Some(path) = path_below(word, keys) {
-        return format!("{unknown}: it belongs under `{path}`");
-    }
-    let all: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
-    format!("{unknown}: write one of {}", all.join(", "))
-}
-
-fn path_below(word: &str, keys: &'static [Key]) -> Option<String> {
-    let sections = || keys.iter().filter(|key| matches!(key.kind, Kind::Section(_) | Kind::OneOf(_)));
-    let direct = sections().find(|key| key.children().iter().any(|child| child.name == word));
-    if let Some(section) = direct {
-        return Some(section.name.to_owned());
-    }
-    sections().find_map(|key| path_below(word, key.children()).map(|path| format!("{}.{path}", key.name)))
 }

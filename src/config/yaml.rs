@@ -1,7 +1,7 @@
 //! YAML text to a tree of nodes that know their lines.
 //!
-//! Scalars stay text: what a text means is the business of the key that it stands under. So `model: 70` is a name, and
-//! `yes` is nobody's boolean. Aliases are followed; merge keys and tags are refused, because what a reader of the file
+//! Scalars stay text: what a text means is the business of the key that it stands under, and `yes` is nobody's boolean.
+//! How it was written is kept, because to every other reader of the file `12` is a number and `"12"` is a text. Aliases are followed; merge keys and tags are refused, because what a reader of the file
 //! sees should be what is there.
 
 use std::collections::HashMap;
@@ -28,9 +28,59 @@ pub(super) struct Node {
 pub(super) enum Content {
     /// Nothing, `~` or `null`.
     Null,
-    Scalar(String),
+    Scalar(String, Style),
     List(Vec<Node>),
     Map(Vec<Entry>),
+}
+
+/// How a scalar was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Bare: a number, a boolean or a text, by its looks.
+    Plain,
+    /// In quotes or as a block: always a text.
+    Quoted,
+    /// Not in a file: a ScaledObject's metadata is a map of texts to texts, where a number is a text too.
+    Metadata,
+}
+
+/// What a bare scalar is to YAML (version 1.2, core schema, section 10.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Also `0x1f`, `1e3`, `.inf` and `.nan`.
+    Number,
+    Boolean,
+    Text,
+}
+
+/// What this text is to YAML where it stands bare.
+pub(super) fn look(text: &str) -> Look {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let digits = |text: &str, radix: u32| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
+    let based = |prefix: &str, radix| text.strip_prefix(prefix).is_some_and(|rest| digits(rest, radix));
+    match text {
+        "true" | "True" | "TRUE" | "false" | "False" | "FALSE" => return Look::Boolean,
+        ".nan" | ".NaN" | ".NAN" => return Look::Number,
+        _ => {}
+    }
+    let infinite = matches!(unsigned, ".inf" | ".Inf" | ".INF");
+    if infinite || based("0o", 8) || based("0x", 16) || is_decimal(unsigned) {
+        Look::Number
+    } else {
+        Look::Text
+    }
+}
+
+/// `12`, `.5`, `5.`, `1.5e-3`; not `.` and not `e3`.
+fn is_decimal(text: &str) -> bool {
+    let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent_is_good = exponent.is_none_or(|exponent| {
+        let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+        !digits.is_empty() && all_digits(digits)
+    });
+    whole.len() + fraction.len() > 0 && all_digits(whole) && all_digits(fraction) && exponent_is_good
 }
 
 /// A key of a mapping with its value.
@@ -47,7 +97,7 @@ impl Content {
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
-            Self::Scalar(_) => "a single value",
+            Self::Scalar(..) => "a single value",
             Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
         }
@@ -236,7 +286,8 @@ fn scalar(text: &str, style: ScalarStyle) -> Content {
     if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
         return Content::Null;
     }
-    Content::Scalar(text.to_owned())
+    let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Quoted };
+    Content::Scalar(text.to_owned(), style)
 }
 
 #[cfg(test)]
@@ -259,11 +310,33 @@ mod tests {
         let (node, problems) = tree("# a comment\na: 1\nb:\n  - x\n  - c: null\n    d: \"null\"\n");
         assert_eq!(problems, "");
         let node = node.unwrap();
-        assert_eq!(value(&node, "a"), &Node { line: 2, content: Content::Scalar("1".to_owned()) });
+        assert_eq!(
+            value(&node, "a"),
+            &Node { line: 2, content: Content::Scalar("1".to_owned(), Style::Plain) }
+        );
         let Content::List(items) = &value(&node, "b").content else { panic!("no list") };
         assert_eq!(items[0].line, 4);
         assert_eq!(value(&items[1], "c").content, Content::Null);
-        assert_eq!(value(&items[1], "d"), &Node { line: 6, content: Content::Scalar("null".to_owned()) });
+        let quoted = Content::Scalar("null".to_owned(), Style::Quoted);
+        assert_eq!(value(&items[1], "d"), &Node { line: 6, content: quoted });
+    }
+
+    #[test]
+    fn a_bare_text_is_to_yaml_what_it_looks_like() {
+        for text in [
+            "0", "12", "-1", "+3", "0.8", ".5", "5.", "1e3", "1.5E-3", "0x1f", "0o17", ".inf", "-.INF",
+            ".nan",
+        ] {
+            assert_eq!(look(text), Look::Number, "{text}");
+        }
+        for text in ["true", "FALSE"] {
+            assert_eq!(look(text), Look::Boolean, "{text}");
+        }
+        for text in
+            ["", ".", "e3", "1e", "80%", "5s", "8B", "10.0.0.1", "yes", "-", "inf", "0x", "1_000", "chat"]
+        {
+            assert_eq!(look(text), Look::Text, "{text}");
+        }
     }
 
     #[test]

@@ -60,15 +60,17 @@ impl ControlLoop {
                 }
                 let mut policy = policy;
                 policy.tier = id.clone();
+                policy.floors_only = self.in_force.kubernetes.is_none();
                 let remembered = if renew { Remembered::default() } else { self.remembered(&id).await };
-                let tier = Tier::new(
-                    TierSettings::declared(policy),
-                    remembered,
-                    Some(declaration),
-                    self.stop.child_token(),
-                    now,
-                );
-                self.tiers.insert(id.clone(), tier);
+                let settings = TierSettings::declared(policy);
+                let stop = self.stop.child_token();
+                if !settings.policy.floors_only {
+                    self.start_tasks(&settings, &stop);
+                }
+                let tier = Tier::new(settings, remembered, Some(declaration), stop, now);
+                if let Some(replaced) = self.tiers.insert(id.clone(), tier) {
+                    replaced.stop();
+                }
             }
         }
         self.decide(&id, now);

@@ -126,7 +126,7 @@ impl ControlLoop {
     }
 
     /// The tier's source and its scrape rounds.
-    fn start_tasks(&self, settings: &TierSettings, stop: &tokio_util::sync::CancellationToken) {
+    pub(super) fn start_tasks(&self, settings: &TierSettings, stop: &tokio_util::sync::CancellationToken) {
         let id = settings.policy.tier.clone();
         let discovered = match &settings.source {
             SourceSettings::Fixed { urls } => watch::channel(sources::fixed(urls)).1,
@@ -140,6 +140,12 @@ impl ControlLoop {
                     resolve_every: *resolve_every,
                 };
                 self.tasks.spawn(sources::dns::run(settings, self.clock, tx, stop.clone()));
+                rx
+            }
+            SourceSettings::Kubernetes(pods) => {
+                let (tx, rx) = watch::channel(Discovered::Unknown { why: "not looked for yet".to_owned() });
+                let kubernetes = self.kubernetes.clone();
+                self.tasks.spawn(kubernetes.run(id.clone(), pods.clone(), self.clock, tx, stop.clone()));
                 rx
             }
             SourceSettings::Injected => match self.injected.get(&id) {

@@ -285,6 +285,7 @@ fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
             (opening.opens_at <= horizon).then(|| FloorAhead {
                 name: floor.name.clone(),
                 replicas: floor.replicas,
+                timezone: floor.window.zone(),
                 opens_at: opening.opens_at,
                 answered_from: earlier(opening.opens_at, policy.lead()),
                 closes_at: opening.closes_at,
@@ -293,4 +294,21 @@ fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
         .collect();
     ahead.sort_by_key(|floor| floor.opens_at);
     ahead
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::fixtures::{at, floor, policy};
+
+    #[test]
+    fn floors_ahead_are_worked_out_once_a_minute() {
+        let with = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 6)], ..policy() };
+        let without = policy();
+        let mut ahead = FloorsAhead::default();
+        assert_eq!(ahead.at(&with, at("10:00:01")).len(), 1);
+        assert_eq!(ahead.at(&without, at("10:00:59")).len(), 1, "the same minute: not looked at again");
+        assert_eq!(ahead.at(&without, at("10:01:00")).len(), 0);
+        assert_eq!(ahead.at(&with, at("10:00:30")).len(), 1, "a clock that was set back is another minute");
+    }
 }

@@ -7,10 +7,7 @@ use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use super::observation::{
     CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
 };
-use super::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, Policy,
-    QueueAllowance, ScaleDown, Signals, Step, TargetSignal, TierId, TokenRates, WaitingSignal,
-};
+use super::policy::{Floor, Policy, TierId, TokenRates};
 use crate::schedule::Window;
 
 /// A Tuesday.
@@ -26,35 +23,9 @@ pub(crate) fn floor(start: &str, end: &str, replicas: u32) -> Floor {
 
 /// One lead is 3m30s, one hold too.
 pub(crate) fn policy() -> Policy {
-    Policy {
-        tier: TierId::new("serving", "chat"),
-        min: 1,
-        max: 40,
-        cold_start: Duration::from_mins(3),
-        control_delay: Duration::from_secs(30),
-        drain: Duration::from_secs(30),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
-            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
-        },
-        combine: Combine::Max,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".into(),
-            learn: true,
-            kv_tokens: None,
-        },
-        floors: vec![],
-        max_ramp: None,
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
-        floors_only: false,
-    }
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let defaults = Policy::with_defaults(TierId::new("serving", "chat"), 40, rates);
+    Policy { control_delay: Duration::from_secs(30), ..defaults }
 }
 
 pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
@@ -67,6 +38,7 @@ pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
         load: serves.then(ReplicaLoad::default),
         page_age: serves.then_some(Duration::ZERO),
         error: None,
+        start: None,
     }
 }
 
@@ -76,6 +48,7 @@ pub(crate) fn observation(replicas: Vec<ReplicaObservation>) -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: None,
+        scale: None,
         load: TierLoad::default(),
         activator: None,
         totals: CountedTotals::default(),

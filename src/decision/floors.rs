@@ -62,13 +62,17 @@ fn because(floor: &Floor, now: DateTime<Utc>, lead: Duration) -> String {
     let name = &floor.name;
     match floor.window.next_change(now) {
         Some((opens, true)) => format!(
-            "floor {name} of {} opens at {} UTC: ordered one lead ({}) before",
+            "floor {name} of {} from {}: ordered one lead ({}) before",
             floor.replicas,
-            opens.format("%H:%M"),
+            floor.window.told(opens, "%H:%M"),
             format_span(lead)
         ),
         Some((closes, false)) => {
-            format!("floor {name} of {}, open until {} UTC", floor.replicas, closes.format("%a %H:%M"))
+            format!(
+                "floor {name} of {}, open until {}",
+                floor.replicas,
+                floor.window.told(closes, "%a %H:%M")
+            )
         }
         None => format!("floor {name} of {}", floor.replicas),
     }
@@ -98,6 +102,7 @@ fn fingerprint(policy: &Policy) -> u64 {
 mod tests {
     use super::*;
     use crate::decision::fixtures::{at, floor, policy};
+    use crate::schedule::Window;
 
     fn floor_at(policy: &Policy, time: &str) -> Option<u32> {
         FloorPlan::of(policy, at(time)).floor.map(|floor| floor.replicas)
@@ -116,6 +121,20 @@ mod tests {
         ] {
             assert_eq!(floor_at(&policy, time), expected, "{time}");
         }
+    }
+
+    #[test]
+    fn reasons_tell_times_in_the_windows_own_zone() {
+        let window = Window::parse("Europe/Berlin", "0 9 * * *", "0 18 * * *").unwrap();
+        let floor = Floor { name: "office".to_owned(), window, replicas: 6 };
+        let policy = Policy { floors: vec![floor], ..policy() };
+        let because = |time: &str| FloorPlan::of(&policy, at(time)).floor.unwrap().because;
+        // Berlin is one hour ahead of UTC in December.
+        assert_eq!(
+            because("07:58"),
+            "floor office of 6 from 09:00 Europe/Berlin: ordered one lead (3m30s) before"
+        );
+        assert_eq!(because("12:00"), "floor office of 6, open until Tue 18:00 Europe/Berlin");
     }
 
     #[test]

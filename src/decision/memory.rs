@@ -215,3 +215,20 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::fixtures::at;
+
+    #[test]
+    fn since_when_too_little_is_known_outlasts_a_restart_and_no_long_absence() {
+        let mut blind = Memory { blind_since: Some(5), last: Some(3), ..Memory::default() };
+        blind.clock.advance(at("10:00"));
+        assert_eq!(blind.clone().resumed(at("10:15")).blind_since, Some(5));
+        let late = blind.clone().resumed(at("10:15:01"));
+        assert_eq!((late.blind_since, late.last), (None, None));
+        // Neither does a clock that was set back say how long ago it was.
+        assert_eq!(blind.resumed(at("09:59")).blind_since, None);
+    }
+}

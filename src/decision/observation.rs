@@ -1,10 +1,13 @@
 //! What is known of a tier at one instant. Made by [`crate::aggregate`]; every `None` means unknown, never zero.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::quantile::Quantile;
+use crate::supply::{ScaleFacts, Start};
 use crate::units::seconds;
 
 /// A tier as it is seen now.
@@ -19,6 +22,8 @@ pub struct Observation {
     pub authoritative: bool,
     /// The scale target's current replica count, where the source knows it.
     pub current: Option<u32>,
+    /// What Kubernetes tells of the scale target; None for other sources.
+    pub scale: Option<Arc<ScaleFacts>>,
     /// What the tier as a whole carries.
     pub load: TierLoad,
     /// What the activator says; None where the tier has none.
@@ -36,6 +41,7 @@ impl Observation {
             replicas_unknown: Some(why.into()),
             authoritative: false,
             current: None,
+            scale: None,
             load: TierLoad::default(),
             activator: None,
             totals: CountedTotals::default(),
@@ -68,6 +74,8 @@ pub struct ReplicaObservation {
     pub page_age: Option<Duration>,
     /// Why there is no fresh page: the error of the last attempt.
     pub error: Option<String>,
+    /// How its pod started; None where the source knows addresses only.
+    pub start: Option<Start>,
 }
 
 /// A replica's place in the supply.
@@ -152,15 +160,15 @@ pub struct TierLoad {
     /// Mean output tokens of a request.
     pub mean_output_tokens: Option<f64>,
     /// 95th percentile of the queue time, seconds.
-    pub queue_time_p95_seconds: Option<f64>,
+    pub queue_time_p95_seconds: Option<Quantile>,
     /// Median time to first token, seconds.
-    pub time_to_first_token_p50_seconds: Option<f64>,
+    pub time_to_first_token_p50_seconds: Option<Quantile>,
     /// 95th percentile of the time to first token, seconds.
-    pub time_to_first_token_p95_seconds: Option<f64>,
+    pub time_to_first_token_p95_seconds: Option<Quantile>,
     /// Median inter-token time, seconds.
-    pub inter_token_p50_seconds: Option<f64>,
+    pub inter_token_p50_seconds: Option<Quantile>,
     /// 95th percentile of the inter-token time, seconds.
-    pub inter_token_p95_seconds: Option<f64>,
+    pub inter_token_p95_seconds: Option<Quantile>,
 }
 
 /// Sums of what the counters of all replicas grew by, page by page: exact, whatever the rates are averaged over. What a

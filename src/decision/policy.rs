@@ -74,6 +74,41 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// What the configuration's defaults make of a tier that says nothing but its maximum and its capacity.
+    #[must_use]
+    pub fn with_defaults(tier: TierId, max: u32, configured: TokenRates) -> Self {
+        let (weight, target) = (1.0, 0.8);
+        Self {
+            tier,
+            min: 1,
+            max,
+            cold_start: Duration::from_mins(3),
+            control_delay: Duration::from_secs(25),
+            drain: Duration::from_secs(30),
+            acceptable_queue: QueueAllowance::Seconds(5.0),
+            signals: Signals {
+                kv_cache: TargetSignal { weight, target },
+                tokens: TargetSignal { weight, target },
+                waiting: WaitingSignal { weight, drain: Duration::from_mins(1) },
+                batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
+                latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
+            },
+            combine: Combine::Max,
+            capacity: CapacityPolicy {
+                prior: configured,
+                prior_source: "configured".to_owned(),
+                learn: true,
+                kv_tokens: None,
+            },
+            floors: Vec::new(),
+            max_ramp: None,
+            scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
+            hold_unknown: Duration::from_mins(10),
+            dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
+            floors_only: false,
+        }
+    }
+
     /// One lead time: from the load as it was measured to capacity that is ready for it.
     #[must_use]
     pub fn lead(&self) -> Duration {

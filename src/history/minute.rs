@@ -203,6 +203,7 @@ mod tests {
             load,
             page_age: None,
             error: None,
+            start: None,
         }
     }
 

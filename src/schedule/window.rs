@@ -122,6 +122,18 @@ impl Window {
         at.with_timezone(&self.zone)
     }
 
+    /// The window's zone.
+    #[must_use]
+    pub fn zone(&self) -> Tz {
+        self.zone
+    }
+
+    /// An instant as people of the window's zone say it, with the zone's name: `08:00 Europe/Berlin`.
+    #[must_use]
+    pub fn told(&self, at: DateTime<Utc>, format: &str) -> String {
+        format!("{} {}", self.local(at).format(format), self.zone.name())
+    }
+
     /// Is the window open at this instant? Start inclusive, end exclusive.
     #[must_use]
     pub fn is_open(&self, at: DateTime<Utc>) -> bool {

@@ -142,13 +142,15 @@ impl Client {
     }
 
     async fn fetch_page(&self, connections: &Connections, url: Url) -> Result<Page, ScrapeError> {
-        let mut response = match self.get(&connections.pooled, url.clone()).await {
-            // The peer closed an idle connection just as it was used again: once more, on a connection of its own.
-            Err(error) if ended_before_an_answer(&error) => {
-                self.get(&connections.fresh, url).await.map_err(|error| self.sort(&error))?
-            }
-            other => other.map_err(|error| self.sort(&error))?,
+        let answer = match connections.pooled.as_ref().filter(|_| url.scheme() == "https") {
+            None => self.get(&connections.fresh, url).await,
+            Some(pooled) => match self.get(pooled, url.clone()).await {
+                // The peer closed an idle connection just as it was used again: once more, on a connection of its own.
+                Err(error) if ended_before_an_answer(&error) => self.get(&connections.fresh, url).await,
+                other => other,
+            },
         };
+        let mut response = answer.map_err(|error| self.sort(&error))?;
         if response.status() != StatusCode::OK {
             return Err(ScrapeError::Status(response.status().as_u16()));
         }

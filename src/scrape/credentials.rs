@@ -10,15 +10,18 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::HeaderValue;
 use reqwest::{Certificate, Identity};
+use rustls::ClientConfig;
 
+use super::server_name::{self, Pem};
 use crate::config::TlsSettings;
 
 /// Largest file that is read: a CA bundle with every public root is 0.25 MB.
 const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Idle connections are kept this long. Below the 5 s interval most peers (vLLM's server among them) close first, so a
-/// shorter time would only hide connections that intervals under 5 s can use.
-const POOL_IDLE: Duration = Duration::from_secs(30);
+/// Idle https connections are kept this long. vLLM's server closes them after 5.0 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`,
+/// uvicorn's `timeout_keep_alive`): well before that we do, so that no request meets a connection that is just being
+/// closed. Intervals below this save the handshake.
+const POOL_IDLE: Duration = Duration::from_secs(4);
 
 /// Why a client can't be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +66,9 @@ pub(super) enum Roots {
 /// Two ways to the same replicas.
 #[derive(Clone, Debug)]
 pub(super) struct Connections {
-    /// Keeps one idle connection a replica.
-    pub(super) pooled: reqwest::Client,
+    /// Keeps one idle connection a replica, for https. Plain http has none: at the usual interval of 5 s the server has
+    /// closed it before it could be used again, each costs about 100 KB meanwhile, and a new one costs one round trip.
+    pub(super) pooled: Option<reqwest::Client>,
     /// Dials anew for each request.
     pub(super) fresh: reqwest::Client,
 }
@@ -127,7 +131,9 @@ impl CredentialFiles {
             (None, Roots::System) => None,
             (None, Roots::Nobody) => Some(Vec::new()),
         };
-        let identity = self.identity()?;
+        let identity = self.identity_pem()?;
+        let named = self.tls_by_name(identity.as_deref())?;
+        let identity = identity.as_deref().map(|pem| self.identity(pem)).transpose()?;
         let build = |idle_per_host: usize| {
             let mut builder = reqwest::Client::builder()
                 .no_proxy()
@@ -139,6 +145,10 @@ impl CredentialFiles {
                 .pool_idle_timeout(POOL_IDLE)
                 .pool_max_idle_per_host(idle_per_host)
                 .user_agent(concat!("keda-vllm-scaler/", env!("CARGO_PKG_VERSION")));
+            if let Some(named) = &named {
+                builder = builder.tls_backend_preconfigured(named.clone());
+                return builder.build().map_err(|error| ClientError::Tls(super::error::root_cause(&error)));
+            }
             if let Some(trusted) = &trusted {
                 builder = builder.tls_certs_only(trusted.iter().cloned());
             }
@@ -147,10 +157,23 @@ impl CredentialFiles {
             }
             builder.build().map_err(|error| ClientError::Tls(super::error::root_cause(&error)))
         };
-        Ok(Connections { pooled: build(1)?, fresh: build(0)? })
+        let for_http_alone = self.tls.ca_file.is_none() && matches!(roots, Roots::Nobody);
+        let pooled = if for_http_alone { None } else { Some(build(1)?) };
+        Ok(Connections { pooled, fresh: build(0)? })
     }
 
-    fn identity(&self) -> Result<Option<Identity>, ClientError> {
+    /// TLS that expects a name of its own, where one is configured.
+    fn tls_by_name(&self, identity: Option<&[u8]>) -> Result<Option<ClientConfig>, ClientError> {
+        let (Some(name), Some(ca)) = (&self.tls.server_name, &self.tls.ca_file) else { return Ok(None) };
+        let content = read_bounded(ca)?;
+        let ca = Pem { path: ca, content: &content };
+        let path = self.tls.client_cert_file.as_deref().unwrap_or(Path::new(""));
+        let identity = identity.map(|content| Pem { path, content });
+        server_name::expecting(name, &ca, identity.as_ref()).map(Some)
+    }
+
+    /// The client certificate's chain and its key.
+    fn identity_pem(&self) -> Result<Option<Vec<u8>>, ClientError> {
         let (cert, key) = match (&self.tls.client_cert_file, &self.tls.client_key_file) {
             (None, None) => return Ok(None),
             (Some(cert), Some(key)) => (cert, key),
@@ -159,8 +182,12 @@ impl CredentialFiles {
         let mut pem = read_bounded(cert)?;
         pem.push(b'\n');
         pem.extend(read_bounded(key)?);
-        Identity::from_pem(&pem)
-            .map(Some)
+        Ok(Some(pem))
+    }
+
+    fn identity(&self, pem: &[u8]) -> Result<Identity, ClientError> {
+        let cert = self.tls.client_cert_file.as_deref().unwrap_or(Path::new(""));
+        Identity::from_pem(pem)
             .map_err(|_| problem(cert, "no usable certificate and key in this file and its key file"))
     }
 }
@@ -196,6 +223,6 @@ fn fingerprint(path: &Path) -> Option<Fingerprint> {
     })
 }
 
-fn problem(path: &Path, message: &str) -> ClientError {
+pub(super) fn problem(path: &Path, message: &str) -> ClientError {
     ClientError::File { path: path.to_owned(), message: message.to_owned() }
 }

@@ -97,8 +97,8 @@ pub(super) fn classify(error: &reqwest::Error, connect_timeout: Duration, timeou
 }
 
 /// True where a second try on a fresh connection may do better: the request was sent on a connection and the
-/// connection ended before an answer began. vLLM's server closes connections that were idle for 5.0 s (uvicorn's
-/// `timeout_keep_alive`), which a request in flight meets as a reset or an end.
+/// connection ended before an answer began. A server that closes idle connections sooner than we do (a proxy, or one
+/// that restarts) is met by a request in flight as a reset or an end.
 pub(super) fn ended_before_an_answer(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout() && find_tls(error).is_none()
 }

@@ -161,6 +161,7 @@ impl Cluster {
             targets: self.replicas.iter().map(|replica| replica.target(base)).collect(),
             authoritative: true,
             current: Some(self.status()),
+            scale: None,
         }
     }
 

@@ -8,7 +8,7 @@ use super::engine_model::EngineModel;
 use super::moment::Moment;
 use super::page::{self, PageIdentity};
 use super::profile::EngineSettings;
-use crate::supply::{Phase, Target};
+use crate::supply::{Phase, Stage, Start, Target};
 
 /// Where a pod is in its life. A pod that is gone is no longer in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,34 @@ impl Replica {
             url: self.url.clone().filter(|_| addressed),
             phase,
             since: Some(since.wall(base)),
+            start: self.start(base),
         }
+    }
+
+    /// As the pod's status tells its start. A simulated start has no init containers; a replica that was there before
+    /// the simulation began has none at all.
+    fn start(&self, base: DateTime<Utc>) -> Option<Start> {
+        if self.ready_at == self.created {
+            return None;
+        }
+        let wall = |moment: Moment| moment.wall(base);
+        let bound = !matches!(self.life, Life::Pending { .. });
+        let ready = self.engine.is_some();
+        Some(Start {
+            created: wall(self.created),
+            scheduled: bound.then(|| wall(self.process_start)),
+            initialised: bound.then(|| wall(self.process_start)),
+            init_seconds: 0.0,
+            container_started: bound.then(|| wall(self.process_start)),
+            ready: ready.then(|| wall(self.ready_at)),
+            stage: match self.life {
+                Life::Pending { .. } => Some(Stage::Unscheduled),
+                Life::Starting { .. } => Some(Stage::Loading),
+                Life::Ready | Life::Terminating { .. } => None,
+            },
+            blocked: None,
+            restarts: 0,
+        })
     }
 
     /// Its page; None while the port refuses.

@@ -113,7 +113,7 @@ fn targets(settings: &DnsSettings, mut endpoints: Vec<Endpoint>) -> Discovered {
         return Discovered::Unknown { why: format!("{}: an empty answer", settings.host) };
     }
     let targets = endpoints.into_iter().map(|endpoint| target(settings, endpoint)).collect();
-    Discovered::Targets { targets, authoritative: false, current: None }
+    Discovered::Targets { targets, authoritative: false, current: None, scale: None }
 }
 
 fn target(settings: &DnsSettings, endpoint: Endpoint) -> Target {
@@ -132,6 +132,7 @@ fn target(settings: &DnsSettings, endpoint: Endpoint) -> Target {
         id,
         phase: Phase::Listed,
         since: None,
+        start: None,
     }
 }
 

@@ -22,13 +22,13 @@ pub fn fixed(urls: &[String]) -> Discovered {
     }
     let mut targets: Vec<Target> = urls.iter().map(|url| target(url, &users)).collect();
     targets.sort_by(|a, b| a.id.cmp(&b.id));
-    Discovered::Targets { targets, authoritative: false, current: None }
+    Discovered::Targets { targets, authoritative: false, current: None, scale: None }
 }
 
 fn target(url: &str, users: &BTreeMap<String, u32>) -> Target {
     let address = address(url);
     let id = if users.get(&address) == Some(&1) { address } else { url.to_owned() };
-    Target { name: id.clone(), id, url: Some(url.to_owned()), phase: Phase::Listed, since: None }
+    Target { name: id.clone(), id, url: Some(url.to_owned()), phase: Phase::Listed, since: None, start: None }
 }
 
 /// `host:port`; a text that is no URL stands for itself, and its fetch says what is wrong with it.
@@ -46,7 +46,7 @@ mod tests {
     fn ids(urls: &[&str]) -> Vec<String> {
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
         match fixed(&urls) {
-            Discovered::Targets { targets, authoritative: false, current: None } => {
+            Discovered::Targets { targets, authoritative: false, current: None, .. } => {
                 targets.into_iter().map(|target| target.id).collect()
             }
             other => panic!("{other:?}"),

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -64,21 +65,54 @@ impl Authority {
     }
 
     fn leaf(&self) -> (rcgen::Certificate, KeyPair) {
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        self.leaf_for(&["127.0.0.1", "localhost"])
+    }
+
+    fn leaf_for(&self, names: &[&str]) -> (rcgen::Certificate, KeyPair) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).unwrap();
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 }
 
-/// Answers each connection with one page, then closes it.
+/// Answers with one page.
 pub struct FakeTls {
     addr: SocketAddr,
+    served: Arc<Served>,
+}
+
+/// What a connection gets, and how many there were.
+struct Served {
+    page: &'static str,
+    /// Pages on one connection: the request after them meets its end. None says `Connection: close` after one.
+    answers: Option<usize>,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl FakeTls {
     /// With a certificate of `authority`; `clients` is the authority that clients must belong to.
     pub fn start(authority: &Authority, clients: Option<&Authority>, page: &'static str) -> Self {
-        let (certificate, key) = authority.leaf();
+        Self::with(authority.leaf(), clients, page, None)
+    }
+
+    /// With a certificate for this name alone.
+    pub fn named(authority: &Authority, name: &str, page: &'static str) -> Self {
+        Self::with(authority.leaf_for(&[name]), None, page, None)
+    }
+
+    /// Answers so many requests on each connection, and ends it at the next one without a word before.
+    pub fn answering(authority: &Authority, requests: usize, page: &'static str) -> Self {
+        Self::with(authority.leaf(), None, page, Some(requests))
+    }
+
+    fn with(
+        (certificate, key): (rcgen::Certificate, KeyPair),
+        clients: Option<&Authority>,
+        page: &'static str,
+        answers: Option<usize>,
+    ) -> Self {
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let builder = ServerConfig::builder();
         let builder = match clients {
@@ -94,13 +128,25 @@ impl FakeTls {
         let config = Arc::new(builder.with_single_cert(vec![certificate.der().clone()], key).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
+        let (connections, requests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let served = Arc::new(Served { page, answers, connections, requests });
+        let serving = served.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let config = config.clone();
-                std::thread::spawn(move || serve(config, stream, page));
+                let (config, served) = (config.clone(), serving.clone());
+                served.connections.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || serve(config, stream, &served));
             }
         });
-        Self { addr }
+        Self { addr, served }
+    }
+
+    pub fn connections(&self) -> usize {
+        self.served.connections.load(Ordering::SeqCst)
+    }
+
+    pub fn requests(&self) -> usize {
+        self.served.requests.load(Ordering::SeqCst)
     }
 
     pub fn url(&self) -> String {
@@ -109,21 +155,33 @@ impl FakeTls {
 }
 
 /// Errors are the test's subject: the client sees them.
-fn serve(config: Arc<ServerConfig>, stream: TcpStream, page: &str) {
+fn serve(config: Arc<ServerConfig>, stream: TcpStream, served: &Served) {
     let Ok(connection) = ServerConnection::new(config) else { return };
     let mut stream = StreamOwned::new(connection, stream);
-    let mut head = Vec::new();
-    let mut chunk = [0; 1024];
-    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
-        match stream.read(&mut chunk) {
-            Ok(n) if n > 0 => head.extend_from_slice(&chunk[..n]),
-            _ => return,
+    for answered in 0.. {
+        let mut head = Vec::new();
+        let mut chunk = [0; 1024];
+        while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+            match stream.read(&mut chunk) {
+                Ok(n) if n > 0 => head.extend_from_slice(&chunk[..n]),
+                _ => return,
+            }
+        }
+        served.requests.fetch_add(1, Ordering::SeqCst);
+        let last = served.answers.is_none();
+        if served.answers.is_some_and(|answers| answered >= answers) {
+            break;
+        }
+        let close = if last { "Connection: close\r\n" } else { "" };
+        let page = served.page;
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}\r\n{page}", page.len());
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+        if last {
+            break;
         }
     }
-    let answer =
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len());
-    if stream.write_all(answer.as_bytes()).is_ok() {
-        stream.conn.send_close_notify();
-        let _flushed = stream.flush();
-    }
+    stream.conn.send_close_notify();
+    let _flushed = stream.flush();
 }

@@ -10,10 +10,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
-use keda_vllm_scaler::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Hold, InsideBand, LatencySignal, QueueAllowance,
-    ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
-};
+use keda_vllm_scaler::decision::policy::TokenRates;
 use keda_vllm_scaler::decision::{Answer, BoundKind, Decision, Observation, Policy, TierId};
 use keda_vllm_scaler::snapshot::{ConfigStatus, Declare, Published, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
@@ -116,33 +113,7 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
 }
 
 pub(crate) fn policy(tier: &TierId) -> Policy {
-    Policy {
-        tier: tier.clone(),
-        min: 0,
-        max: 40,
-        cold_start: Duration::from_mins(3),
-        control_delay: Duration::from_secs(30),
-        drain: Duration::from_mins(1),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
-            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
-        },
-        combine: Combine::Max,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".into(),
-            learn: false,
-            kv_tokens: None,
-        },
-        floors: Vec::new(),
-        max_ramp: None,
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
-        floors_only: false,
-    }
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let control_delay = Duration::from_secs(30);
+    Policy { min: 0, control_delay, ..Policy::with_defaults(tier.clone(), 40, rates) }
 }

@@ -56,11 +56,18 @@ pub fn vllm_page() -> Answer {
 }
 
 pub fn target(id: &str, url: String) -> Target {
-    Target { id: id.to_owned(), name: id.to_owned(), url: Some(url), phase: Phase::Listed, since: None }
+    Target {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        url: Some(url),
+        phase: Phase::Listed,
+        since: None,
+        start: None,
+    }
 }
 
 pub fn listed(targets: Vec<Target>) -> Discovered {
-    Discovered::Targets { targets, authoritative: false, current: None }
+    Discovered::Targets { targets, authoritative: false, current: None, scale: None }
 }
 
 pub fn unknown() -> Discovered {

@@ -7,15 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
 use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, ReplicaLoad, TierLoad};
-use keda_vllm_scaler::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
-    Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
-};
+use keda_vllm_scaler::decision::policy::{Floor, Ramp, TokenRates};
 use keda_vllm_scaler::decision::{
     Answer, Ask, Bound, BoundKind, Decision, Observation, Policy, ReplicaObservation, ReplicaState,
     SignalKind, TierId,
 };
 use keda_vllm_scaler::history::HistoryPoint;
+use keda_vllm_scaler::quantile::Quantile;
 use keda_vllm_scaler::schedule::Window;
 use keda_vllm_scaler::snapshot::{ConfigStatus, FloorAhead, Published, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
@@ -80,35 +78,12 @@ pub(crate) fn clock() -> Clock {
 }
 
 fn policy(id: TierId) -> Policy {
-    Policy {
-        tier: id,
-        min: 1,
-        max: 40,
-        cold_start: Duration::from_mins(3),
-        control_delay: Duration::from_secs(50),
-        drain: Duration::from_mins(2),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: Some(256.0) },
-            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
-        },
-        combine: Combine::Max,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".to_owned(),
-            learn: true,
-            kv_tokens: None,
-        },
-        floors: Vec::new(),
-        max_ramp: None,
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
-        floors_only: false,
-    }
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let mut policy = Policy::with_defaults(id, 40, rates);
+    policy.control_delay = Duration::from_secs(50);
+    policy.drain = Duration::from_mins(2);
+    policy.signals.batch.max_running = Some(256.0);
+    policy
 }
 
 fn ask(signal: SignalKind, replicas: Option<f64>, because: &str) -> Ask {
@@ -155,6 +130,7 @@ fn replica(number: u32, state: ReplicaState, age: TimeDelta) -> ReplicaObservati
         }),
         page_age: serving.then(|| Duration::from_millis(2100 + u64::from(number) * 310)),
         error: None,
+        start: None,
     }
 }
 
@@ -208,16 +184,17 @@ fn busy_observation() -> Observation {
         replicas_unknown: None,
         authoritative: true,
         current: Some(8),
+        scale: None,
         load: TierLoad {
             waiting_growth_per_second: Some(0.4),
             mean_input_tokens: Some(2140.0),
             mean_uncached_input_tokens: Some(1010.0),
             mean_output_tokens: Some(312.0),
-            queue_time_p95_seconds: Some(0.84),
-            time_to_first_token_p50_seconds: Some(0.21),
-            time_to_first_token_p95_seconds: Some(1.62),
-            inter_token_p50_seconds: Some(0.024),
-            inter_token_p95_seconds: Some(0.051),
+            queue_time_p95_seconds: Some(Quantile::in_the_first_bucket(0.28, 0.3)),
+            time_to_first_token_p50_seconds: Some(Quantile::between(0.21)),
+            time_to_first_token_p95_seconds: Some(Quantile::between(1.62)),
+            inter_token_p50_seconds: Some(Quantile::between(0.024)),
+            inter_token_p95_seconds: Some(Quantile::between(0.051)),
         },
         activator: Some(ActivatorObservation {
             queued: Some(3.0),
@@ -308,6 +285,7 @@ pub(crate) fn busy() -> TierStatus {
             FloorAhead {
                 name: "working day".to_owned(),
                 replicas: 8,
+                timezone: chrono_tz::Europe::Berlin,
                 opens_at: "2026-11-30T08:00:00Z".parse().expect("time"),
                 answered_from: "2026-11-30T07:56:10Z".parse().expect("time"),
                 closes_at: Some("2026-11-30T17:00:00Z".parse().expect("time")),
@@ -315,6 +293,7 @@ pub(crate) fn busy() -> TierStatus {
             FloorAhead {
                 name: "evening news".to_owned(),
                 replicas: 10,
+                timezone: chrono_tz::Europe::Berlin,
                 opens_at: "2026-11-30T18:45:00Z".parse().expect("time"),
                 answered_from: "2026-11-30T18:41:10Z".parse().expect("time"),
                 closes_at: Some("2026-11-30T20:00:00Z".parse().expect("time")),
@@ -333,6 +312,7 @@ pub(crate) fn unknown() -> TierStatus {
     status.policy = Arc::new(policy(id.clone()));
     status.observation = Observation {
         current: Some(4),
+        scale: None,
         ..Observation::unknown("code-a100.serving.svc.cluster.local: NXDOMAIN for 11m20s")
     };
     status.decision = Decision {

@@ -9,10 +9,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
-use keda_vllm_scaler::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, Hold, InsideBand, LatencySignal, QueueAllowance,
-    Ramp, ScaleDown, Signals, Step, TargetSignal, TokenRates, WaitingSignal,
-};
+use keda_vllm_scaler::decision::policy::{DeadBand, Floor, Ramp, ScaleDown, Step, TokenRates};
 use keda_vllm_scaler::decision::{
     ActivatorObservation, Answer, CountedTotals, Decision, Memory, Observation, Policy, ReplicaLoad,
     ReplicaObservation, ReplicaState, TierId, TierLoad, decide,
@@ -32,36 +29,15 @@ pub(crate) fn floor(name: &str, start: &str, end: &str, replicas: u32) -> Floor 
     Floor { name: name.into(), window: Window::parse("UTC", start, end).unwrap(), replicas }
 }
 
-/// Cold start 180 s and 30 s of control: one lead is 3m30s, and so is one hold. No dead band.
+/// Cold start 180 s and 30 s of control: one lead is 3m30s, and so is one hold. No dead band, and steps of any size.
 pub(crate) fn policy() -> Policy {
+    let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+    let defaults = Policy::with_defaults(TierId::new("serving", "chat-h100"), 40, rates);
     Policy {
-        tier: TierId::new("serving", "chat-h100"),
-        min: 1,
-        max: 40,
-        cold_start: Duration::from_mins(3),
         control_delay: Duration::from_secs(30),
-        drain: Duration::from_secs(30),
-        acceptable_queue: QueueAllowance::Seconds(5.0),
-        signals: Signals {
-            kv_cache: TargetSignal { weight: 1.0, target: 0.8 },
-            tokens: TargetSignal { weight: 1.0, target: 0.8 },
-            waiting: WaitingSignal { weight: 1.0, drain: Duration::from_mins(1) },
-            batch: BatchSignal { weight: 0.0, inter_token_latency: None, max_running: None },
-            latency: LatencySignal { weight: 0.0, queue_time_p95: None, time_to_first_token_p95: None },
-        },
-        combine: Combine::Max,
-        capacity: CapacityPolicy {
-            prior: TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 },
-            prior_source: "configured".into(),
-            learn: true,
-            kv_tokens: None,
-        },
-        floors: vec![],
-        max_ramp: None,
-        scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(1.0) },
-        hold_unknown: Duration::from_mins(10),
-        dead_band: DeadBand { tolerance: 0.0, inside: InsideBand::Exceed },
-        floors_only: false,
+        scale_down: ScaleDown { max_step: Step::Share(1.0), ..defaults.scale_down },
+        dead_band: DeadBand { tolerance: 0.0, ..defaults.dead_band },
+        ..defaults
     }
 }
 
@@ -89,6 +65,7 @@ impl Timeline {
             replicas_unknown: None,
             authoritative: true,
             current: None,
+            scale: None,
             load: TierLoad {
                 // A request costs 0.1 + 0.2 replica-seconds.
                 mean_input_tokens: Some(800.0),
@@ -257,5 +234,6 @@ pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
         load: tells.then_some(load),
         page_age: tells.then_some(Duration::ZERO),
         error: None,
+        start: None,
     }
 }

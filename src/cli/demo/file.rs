@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{NaiveTime, Timelike};
 
 use super::options::{COLD_START_SPREAD, DemoFloor, TARGET, TierOptions};
+use crate::config::{self, Problem};
 use crate::decision::TierId;
 use crate::simulate::router::QUEUE_METRIC;
 use crate::units::format_span;
@@ -17,6 +18,35 @@ pub(super) const MODEL: &str = "llama-3.1-8b";
 /// The demo's tier.
 pub(super) fn tier() -> TierId {
     TierId::new("demo", "chat")
+}
+
+/// The page of the router where none runs, for a file that is only printed: a good URL at which nothing answers.
+pub(super) const ROUTER_STAND_IN: &str = "http://127.0.0.1:2/metrics";
+
+/// The flags that bring in what stands at a path of the tier or the file, the longest paths first.
+const FLAGS: &[(&str, &str)] = &[
+    ("tiers[0].replicas.min", "--min"),
+    ("tiers[0].replicas", "--max"),
+    ("tiers[0].coldStart", "--cold-start"),
+    ("tiers[0].floors", "--floor"),
+    ("tiers[0].warmPool", "--max-ramp"),
+    ("tiers[0].hpa", "--hpa-tolerance"),
+    ("listen.grpc", "--grpc"),
+    // Both are named where they collide.
+    ("listen.http", "--http and --grpc"),
+];
+
+/// Does the server take the file of these options?
+///
+/// # Errors
+/// Each problem with the flag that brings it in: nobody has seen the file.
+pub(super) fn check(options: &TierOptions) -> Result<(), String> {
+    let Err(problems) = config::load(&text(options, ROUTER_STAND_IN)) else { return Ok(()) };
+    let told = |problem: &Problem| {
+        let flag = FLAGS.iter().find(|(path, _)| problem.path.starts_with(path)).map(|(_, flag)| *flag);
+        format!("{}: {}", flag.unwrap_or(&problem.path), problem.message)
+    };
+    Err(problems.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
 /// The file.
@@ -36,6 +66,7 @@ tiers:
   namespace: {namespace}
   source: {{fixed: {{urls: ["http://127.0.0.1:1/metrics"]}}}}   # the demo hands in its pods, as a pod watch would
   scrape: {{interval: 5s, staleAfter: 45s}}   # the clock runs fast: half a second of a busy machine is half a minute
+  # the demo's own router, on a port that it finds free
   activator: {{url: "{router_url}", metric: {QUEUE_METRIC}, labels: {{model: {MODEL}}}}}
   replicas: {{min: {min}, max: {max}}}
   coldStart: {cold_start}
@@ -76,9 +107,8 @@ fn cron(time: NaiveTime) -> String {
 fn ramp(ramp: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(ramp) = ramp {
-        let quoted = ramp.replace(['"', '\\'], "");
         // Writing to a String can't fail.
-        let written = writeln!(text, "  warmPool: {{maxRamp: \"{quoted}\"}}");
+        let written = writeln!(text, "  warmPool: {{maxRamp: {ramp}}}");
         debug_assert!(written.is_ok());
     }
     text
@@ -88,7 +118,6 @@ fn ramp(ramp: Option<&str>) -> String {
 mod tests {
     use super::super::options::tests::options;
     use super::*;
-    use crate::config;
 
     #[test]
     fn the_file_is_a_valid_configuration_for_every_choice() {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::picture::Picture;
 use super::session::Session;
+use crate::supervise::Signals;
 
-/// Prints lines until the time is over or Ctrl-C; gives the session back.
-pub(super) async fn run(mut session: Session, every: Duration) -> Session {
+/// Prints lines until the time is over or a signal comes; gives the session back.
+pub(super) async fn run(mut session: Session, every: Duration, signals: &mut Signals) -> Session {
     if !told(&header()) {
         return session;
     }
@@ -19,7 +20,7 @@ pub(super) async fn run(mut session: Session, every: Duration) -> Session {
         }
         tokio::select! {
             () = clock.sleep(every.min(left)) => {}
-            _ = tokio::signal::ctrl_c() => return session,
+            _ = signals.next() => return session,
         }
         if !told(&line(&session.picture())) {
             return session;

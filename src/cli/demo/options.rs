@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use chrono::NaiveTime;
 
+use super::file;
+use crate::config;
+use crate::decision::policy::Ramp;
 use crate::simulate::EngineSettings;
 use crate::simulate::traffic::TokenCount;
-use crate::units::parse_span;
+use crate::units::{format_span, parse_span};
 
 /// KV share and utilisation that the demo's tier aims at.
 pub(super) const TARGET: f64 = 0.8;
@@ -35,7 +38,7 @@ pub struct Args {
     #[arg(long, default_value = "180s", value_name = "SPAN")]
     cold_start: String,
     /// A floor: replicas promised from one time of day to another, such as 09:00..18:00=10; a number holds all day;
-    /// `none` leaves it out.
+    /// `none` or 0 replicas is no floor.
     #[arg(long, default_value = "09:00..18:00=10", value_name = "FLOOR")]
     floor: String,
     /// Which signals the tier is scaled on.
@@ -210,6 +213,7 @@ impl Args {
             return Err("--cold-start, --every and --for: at least a second".to_owned());
         }
         let floor = floor(&self.floor)?;
+        let max_ramp = self.max_ramp.as_deref().map(ramp).transpose()?;
         if let Some(floor) = floor.filter(|floor| floor.replicas > self.max) {
             return Err(format!("--floor of {} replicas is above --max {}", floor.replicas, self.max));
         }
@@ -218,14 +222,14 @@ impl Args {
         let input_rate = engine.input_tokens_per_second();
         let output_rate = engine.output_tokens_per_second(input + output / 2.0, TARGET);
         let replica_per_second = TARGET / (input / input_rate + output / output_rate);
-        Ok(Options {
+        let options = Options {
             tier: TierOptions {
                 cold_start,
                 floor,
                 signal: self.signal,
                 min: self.min,
                 max: self.max,
-                max_ramp: self.max_ramp,
+                max_ramp,
                 hpa_tolerance: self.hpa_tolerance,
                 input_tokens_per_second: input_rate.round() as u32,
                 output_tokens_per_second: output_rate.round() as u32,
@@ -243,8 +247,18 @@ impl Args {
             no_tui: self.no_tui,
             every,
             print_config: self.print_config,
-        })
+        };
+        // Whatever the server's file refuses, a flag brought it in.
+        file::check(&options.tier)?;
+        Ok(options)
     }
+}
+
+/// The ramp as the file has it.
+fn ramp(text: &str) -> Result<String, String> {
+    let Ramp { factor, within } =
+        config::ramp(text).map_err(|error| format!("--max-ramp {text}: {error}"))?;
+    Ok(format!("{factor}x in {}", format_span(within)))
 }
 
 /// Mean of a lognormal number of tokens; the cut at its end is beyond three sigma.
@@ -267,7 +281,7 @@ fn floor(text: &str) -> Result<Option<DemoFloor>, String> {
     }
     let Some((window, replicas)) = text.split_once('=') else {
         let replicas = text.parse().map_err(|_| wrong())?;
-        return Ok(Some(DemoFloor { replicas, window: None }));
+        return Ok(promised(DemoFloor { replicas, window: None }));
     };
     let replicas = replicas.parse().map_err(|_| wrong())?;
     let (from, to) = window.split_once("..").ok_or_else(wrong)?;
@@ -275,7 +289,12 @@ fn floor(text: &str) -> Result<Option<DemoFloor>, String> {
     if from == to {
         return Err(format!("--floor {text}: it would never be open; a number alone holds all day"));
     }
-    Ok(Some(DemoFloor { replicas, window: Some((from, to)) }))
+    Ok(promised(DemoFloor { replicas, window: Some((from, to)) }))
+}
+
+/// Nothing promised is no floor.
+fn promised(floor: DemoFloor) -> Option<DemoFloor> {
+    (floor.replicas > 0).then_some(floor)
 }
 
 #[cfg(test)]
@@ -312,7 +331,9 @@ pub(super) mod tests {
             Ok(Some(DemoFloor { replicas: 6, window: Some((time("08:50"), time("18:00"))) }))
         );
         assert_eq!(floor("4"), Ok(Some(DemoFloor { replicas: 4, window: None })));
-        assert_eq!(floor("none"), Ok(None));
+        for nothing in ["none", "0", "09:00..18:00=0"] {
+            assert_eq!(floor(nothing), Ok(None), "{nothing}");
+        }
         for wrong in ["x", "9..18=4", "09:00-18:00=4", "09:00..09:00=4", "09:00..10:00=", ""] {
             assert!(floor(wrong).is_err(), "{wrong}");
         }
@@ -330,8 +351,16 @@ pub(super) mod tests {
             "--cold-start 0s",
             "--floor 09:00..18:00=99",
             "--hpa-tolerance 1",
+            "--max-ramp 1xin2m",
+            "--max-ramp double",
+            "--cold-start 30h",
+            "--max 20000",
+            "--http 127.0.0.1:9000 --grpc 127.0.0.1:9000",
         ] {
-            assert!(options(line).is_err(), "{line}");
+            let told = options(line).unwrap_err();
+            let flag = line.split(' ').next().unwrap();
+            assert!(told.contains(flag), "{line}: {told}");
+            assert!(!told.contains("tiers[0]") && !told.contains("line "), "{line}: {told}");
         }
     }
 }

@@ -17,6 +17,7 @@ use super::keys::{self, Wish};
 use super::options::DemoFloor;
 use super::picture::{Picture, Sample, Samples};
 use super::session::Session;
+use crate::supervise::Signals;
 use crate::units::format_span;
 
 /// Between two pictures, real time.
@@ -28,12 +29,12 @@ const SHORTEST_PLOT_MINUTES: f64 = 30.0;
 /// Wishes that are not taken yet; more keys than that are lost.
 const KEY_QUEUE: usize = 16;
 
-/// Shows the session until it is over or somebody quits; gives it back with the terminal as it was.
-pub(super) async fn run(session: Session) -> anyhow::Result<Session> {
+/// Shows the session until it is over, somebody quits or a signal comes; gives it back with the terminal as it was.
+pub(super) async fn run(session: Session, signals: &mut Signals) -> anyhow::Result<Session> {
     let mut terminal = ratatui::try_init().context("the terminal can't be drawn on: try --no-tui")?;
     let stop = CancellationToken::new();
     let wishes = read_keys(stop.clone());
-    let ended = show(session, &mut terminal, wishes).await;
+    let ended = show(session, &mut terminal, wishes, signals).await;
     stop.cancel();
     ratatui::restore();
     ended
@@ -43,6 +44,7 @@ async fn show(
     mut session: Session,
     terminal: &mut ratatui::DefaultTerminal,
     mut wishes: mpsc::Receiver<Wish>,
+    signals: &mut Signals,
 ) -> anyhow::Result<Session> {
     let mut samples = Samples::default();
     let mut frames = tokio::time::interval(FRAME_TIME);
@@ -50,7 +52,8 @@ async fn show(
         let wish = tokio::select! {
             _ = frames.tick() => None,
             wish = wishes.recv() => wish,
-            _ = tokio::signal::ctrl_c() => Some(Wish::Quit),
+            // A terminal that is closed hangs up: that is an end too.
+            _ = signals.next() => Some(Wish::Quit),
         };
         match wish {
             Some(Wish::Quit) => break,
@@ -217,21 +220,26 @@ fn draw_plot(frame: &mut Frame<'_>, area: Rect, samples: &Samples) {
         ("demand", &demand, Color::Cyan, GraphType::Line),
         ("required", &required, Color::Yellow, GraphType::Line),
         ("ready", &ready, Color::Green, GraphType::Line),
-        ("queueing", &queueing, Color::Red, GraphType::Scatter),
+        ("users queue", &queueing, Color::Red, GraphType::Scatter),
     ];
+    // A legend inside the chart would lie over the newest data; as the title it covers nothing.
+    let legend = lines.iter().flat_map(|(name, _, color, _)| {
+        [Span::raw("  "), Span::styled(format!("\u{2501} {name}"), Style::new().fg(*color))]
+    });
+    let title: Line<'_> = [Span::raw("replicas over the last minutes")].into_iter().chain(legend).collect();
     let datasets = lines
-        .into_iter()
-        .map(|(name, data, color, kind)| {
+        .iter()
+        .map(|(_, data, color, kind)| {
             Dataset::default()
-                .name(name)
                 .marker(Marker::Braille)
-                .graph_type(kind)
-                .style(Style::new().fg(color))
+                .graph_type(*kind)
+                .style(Style::new().fg(*color))
                 .data(data)
         })
         .collect();
     let chart = Chart::new(datasets)
-        .block(Block::bordered().title("replicas over the last minutes; red where users queue"))
+        .block(Block::bordered().title(title))
+        .legend_position(None)
         .x_axis(Axis::default().bounds([oldest, 0.0]).labels([
             format!("{oldest:.0} min"),
             format!("{:.0}", oldest / 2.0),
@@ -312,6 +320,21 @@ mod tests {
             "q quit",
         ] {
             assert!(screen.contains(text), "{text:?} is missing\n{screen}");
+        }
+    }
+
+    #[test]
+    fn the_legend_covers_none_of_the_plot() {
+        let screen = screen(100, 32);
+        let named =
+            |name: &str| screen.lines().filter(|line| line.contains(&format!("\u{2501} {name}"))).count();
+        for name in ["demand", "required", "ready", "users queue"] {
+            assert_eq!(named(name), 1, "{name}\n{screen}");
+        }
+        let title = screen.lines().position(|line| line.contains("replicas over the last minutes")).unwrap();
+        let plot: Vec<&str> = screen.lines().skip(title + 1).take(17).collect();
+        for line in plot.iter().filter(|line| !line.contains("now")) {
+            assert!(!line.contains(|c: char| c.is_ascii_lowercase()), "{line}\n{screen}");
         }
     }
 

@@ -85,19 +85,6 @@ pub(super) struct Policy {
     pub(super) max: u32,
     #[serde(default)]
     pub(super) cold_start_seconds: f64,
-    #[serde(default)]
-    pub(super) floors: Vec<Floor>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Floor {
-    pub(super) name: String,
-    pub(super) window: Window,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Window {
-    pub(super) timezone: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -212,6 +199,8 @@ pub(super) struct Load {
 pub(super) struct FloorAhead {
     pub(super) name: String,
     pub(super) replicas: u32,
+    #[serde(default)]
+    pub(super) timezone: String,
     pub(super) opens_at: DateTime<Utc>,
     pub(super) answered_from: DateTime<Utc>,
     pub(super) closes_at: Option<DateTime<Utc>>,

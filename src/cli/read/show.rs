@@ -63,8 +63,13 @@ fn histogram(out: &mut String, name: &str, unit: &str, observed: Option<&Histogr
     let Some(observed) = observed else {
         return push(out, &format!("  {name:<22}{UNKNOWN:>10}"));
     };
-    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{}{unit}", short(v)));
-    let [mean, median, p95] = [observed.mean(), observed.quantile(0.5), observed.quantile(0.95)].map(shown);
+    let number = |value: f64| format!("{}{unit}", short(value));
+    let [mean, median, p95] = [
+        observed.mean().map(number),
+        observed.quantile(0.5).map(|quantile| quantile.show(["<=", ">="], number)),
+        observed.quantile(0.95).map(|quantile| quantile.show(["<=", ">="], number)),
+    ]
+    .map(|shown| shown.unwrap_or_else(|| "-".to_owned()));
     push(out, &format!("  {name:<22}{:>10}{mean:>12}{median:>12}{p95:>12}", observed.count));
 }
 

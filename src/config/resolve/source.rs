@@ -5,45 +5,88 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Findings;
-use crate::config::problem::{Read, Reported};
+use crate::config::problem::{Place, Read, Reported};
 use crate::config::section::Section;
 use crate::config::settings::{
-    ActivatorSettings, FileReference, Scheme, ScrapeSettings, SourceSettings, TlsSettings,
+    ActivatorSettings, ClusterSettings, FileReference, PodPort, PodSettings, ScaleTarget, Scheme,
+    ScrapeSettings, SourceSettings, TlsSettings,
 };
 use crate::config::{address, file};
 use crate::units::format_span;
 
 pub(super) fn source(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
-    let (dns, fixed) = (section.optional_section("dns"), section.optional_section("fixed"));
-    match (dns, fixed) {
-        (Some(dns), None) => Ok(SourceSettings::Dns {
+    let given = |name| section.optional_section(name);
+    match (given("kubernetes"), given("dns"), given("fixed")) {
+        (Some(pods), None, None) => pod_settings(&pods).map(SourceSettings::Kubernetes),
+        (None, Some(dns), None) => Ok(SourceSettings::Dns {
             host: dns.get("host")?,
             port: dns.get("port")?,
-            scheme: match dns.get::<String>("scheme")?.as_str() {
-                "https" => Scheme::Https,
-                _ => Scheme::Http,
-            },
+            scheme: scheme(&dns)?,
             path: dns.get("path")?,
             resolve_every: dns.get("resolveEvery")?,
         }),
-        (None, Some(fixed)) => fixed_list(&fixed, found),
+        (None, None, Some(fixed)) => fixed_list(&fixed, found),
         _ => Err(Reported),
     }
 }
 
-fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
-    let mut urls = Vec::new();
-    let mut lines: HashMap<String, usize> = HashMap::new();
-    for (place, text) in section.scalars("urls") {
-        let url = address::page_url(text).map_err(|_| Reported)?;
-        if let Some(line) = lines.insert(url.clone(), place.line) {
-            // Counted twice, a replica would be seen as two.
-            found
-                .problems
-                .push(&place, format!("{url} is listed twice: remove this one or the one on line {line}"));
-        }
-        urls.push(url);
+fn pod_settings(section: &Section<'_>) -> Read<PodSettings> {
+    let target = section.optional_section("target").map(|target| {
+        Ok(ScaleTarget {
+            api_version: target.get("apiVersion")?,
+            kind: target.get("kind")?,
+            name: target.get("name")?,
+        })
+    });
+    let port = section.optional::<String>("port")?;
+    Ok(PodSettings {
+        target: target.transpose()?,
+        port: match port {
+            None => PodPort::Auto,
+            Some(text) => text.parse().map_or(PodPort::Name(text), PodPort::Number),
+        },
+        path: section.optional("path")?,
+        scheme: scheme(section)?,
+        node_wait: section.get("nodeWait")?,
+    })
+}
+
+fn scheme(section: &Section<'_>) -> Read<Scheme> {
+    Ok(if section.get::<String>("scheme")? == "https" { Scheme::Https } else { Scheme::Http })
+}
+
+/// The cluster of the file.
+pub(super) fn cluster(section: &Section<'_>, found: &mut Findings) -> Read<ClusterSettings> {
+    let kubeconfig: Option<PathBuf> = section.optional("kubeconfig")?;
+    if let Some(file) = &kubeconfig {
+        let place = section.place_of("kubeconfig");
+        found.files.push(FileReference { path: place.path, line: place.line, file: file.clone() });
     }
+    Ok(ClusterSettings {
+        kubeconfig,
+        context: section.optional("context")?,
+        events: section.get("events")?,
+        lease: section.get("lease")?,
+    })
+}
+
+fn fixed_list(section: &Section<'_>, found: &mut Findings) -> Read<SourceSettings> {
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    let read = |(place, text): (Place, &str)| -> Read<String> {
+        let url = address::page_url(text);
+        // One that is wrong is compared as it is written: mended, the two would still be one.
+        let same = url.clone().unwrap_or_else(|_| text.to_owned());
+        if let Some(line) = lines.insert(same, place.line) {
+            // Counted twice, a replica would be seen as two. One that is wrong may hold a password: it isn't shown.
+            let which = url.as_deref().unwrap_or("it");
+            let message = format!("{which} is listed twice: remove this one or the one on line {line}");
+            found.problems.push(&place, message);
+        }
+        url.map_err(|_| Reported)
+    };
+    // All are compared before the first bad one counts: every problem is told at once.
+    let urls: Vec<Read<String>> = section.scalars("urls").into_iter().map(read).collect();
+    let urls = urls.into_iter().collect::<Read<Vec<String>>>()?;
     if urls.is_empty() {
         return Err(Reported);
     }
@@ -99,8 +142,9 @@ pub(super) fn scrape(section: &Section<'_>, found: &mut Findings) -> Read<Scrape
             "less than `maxBodyBytes`, which a page without compression may have: write as much or more",
         );
     }
+    let credentials = credentials(section, found);
     let concurrency: u32 = section.get("concurrency")?;
-    let (tls, bearer_token_file) = credentials(section, found)?;
+    let (tls, bearer_token_file) = credentials?;
     Ok(ScrapeSettings {
         interval: interval?,
         timeout: timeout?,
@@ -142,24 +186,33 @@ fn credentials(section: &Section<'_>, found: &mut Findings) -> Read<(TlsSettings
         }
         Ok(file)
     };
-    let tls = TlsSettings {
-        ca_file: file("ca")?,
-        client_cert_file: file("clientCert")?,
-        client_key_file: file("clientKey")?,
-    };
-    let bearer_token_file = file("bearerTokenFile")?;
+    let [ca, client_cert, client_key, bearer_token] =
+        ["ca", "clientCert", "clientKey", "bearerTokenFile"].map(&mut file);
     for (given, missing, there, not_there) in [
-        (&tls.client_cert_file, &tls.client_key_file, "clientCert", "clientKey"),
-        (&tls.client_key_file, &tls.client_cert_file, "clientKey", "clientCert"),
+        (&client_cert, &client_key, "clientCert", "clientKey"),
+        (&client_key, &client_cert, "clientKey", "clientCert"),
     ] {
-        if given.is_some() && missing.is_none() {
+        if !matches!(given, Ok(None)) && matches!(missing, Ok(None)) {
             found.problems.push(
                 &section.place_of(there),
                 format!("`{not_there}` is missing: a client certificate and its key come together"),
             );
         }
     }
-    Ok((tls, bearer_token_file))
+    let server_name = section.optional("serverName");
+    if matches!(server_name, Ok(Some(_))) && matches!(ca, Ok(None)) {
+        found.problems.push(
+            &section.place_of("serverName"),
+            "`ca` is missing: a name is checked against certificates of your own authority, not the system's",
+        );
+    }
+    let tls = TlsSettings {
+        ca_file: ca?,
+        client_cert_file: client_cert?,
+        client_key_file: client_key?,
+        server_name: server_name?,
+    };
+    Ok((tls, bearer_token?))
 }
 
 impl Default for ScrapeSettings {

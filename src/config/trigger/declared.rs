@@ -11,7 +11,7 @@ use crate::config::resolve::{self, policy as policy_of};
 use crate::config::section::Section;
 use crate::config::settings::ScrapeSettings;
 use crate::config::shape_check;
-use crate::config::yaml::{Content, Entry, Node};
+use crate::config::yaml::{Content, Entry, Node, Style};
 use crate::decision::policy::{Policy, TierId};
 
 /// Floors of a metadata tier: more belong in the file.
@@ -154,7 +154,7 @@ fn insert(entries: &mut Vec<Entry>, path: &str, text: &str) {
     let value = &mut entries[index].value;
     match (rest, &mut value.content) {
         (Some(rest), Content::Map(below)) => insert(below, rest, text),
-        _ => value.content = Content::Scalar(text.to_owned()),
+        _ => value.content = Content::Scalar(text.to_owned(), Style::Metadata),
     }
 }
 

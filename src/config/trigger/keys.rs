@@ -15,6 +15,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("threshold", "has no effect: the target is always 1, the answer is the number of replicas"),
     ("targetValue", "has no effect: the target is always 1, the answer is the number of replicas"),
     ("metricName", "has no effect: the metric's name is always the same"),
+    ("pollingInterval", "belongs in the ScaledObject's spec"),
+    ("cooldownPeriod", "belongs in the ScaledObject's spec"),
     ("minReplicaCount", "belongs in the ScaledObject's spec; a declared tier has `minReplicas`"),
     ("maxReplicaCount", "belongs in the ScaledObject's spec; a declared tier has `maxReplicas`"),
 ];

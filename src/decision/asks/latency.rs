@@ -6,6 +6,7 @@ use super::{Asked, Reading, Scene};
 use crate::decision::observation::TierLoad;
 use crate::decision::policy::LatencySignal;
 use crate::decision::shape::sane;
+use crate::quantile::Quantile;
 
 /// The most that latency may multiply by: at the knee one sample can show tens of times the target (llm-d clamps at 2).
 const LARGEST_RATIO: f64 = 2.0;
@@ -32,9 +33,10 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
             Reading::Silent("no request finished lately".to_owned())
         };
     };
+    let estimated = estimated(signal, &observation.load);
     let smoothed = memory.latency_ratio.unwrap_or(now);
     if smoothed <= 1.0 {
-        return Reading::Silent(format!("p95 at {smoothed:.2} of its target: nothing to correct"));
+        return Reading::Silent(format!("p95 at {smoothed:.2} of its target{estimated}: nothing to correct"));
     }
     let starting = observation.count(crate::decision::ReplicaState::Starting);
     let coming = |serving: u32| if starting > 0 { f64::from(serving + starting) } else { f64::INFINITY };
@@ -50,14 +52,26 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
         low,
         high,
         saturated: false,
-        because: format!("{} ready x {smoothed:.2} of the p95 target{credit}", load.ready),
+        because: format!("{} ready x {smoothed:.2} of the p95 target{estimated}{credit}", load.ready),
     })
+}
+
+/// A target below the histogram's first bound can't be told from its half: the ratio is an estimate, and says so.
+fn estimated(signal: &LatencySignal, load: &TierLoad) -> String {
+    let targeted = [
+        signal.queue_time_p95.and(load.queue_time_p95_seconds),
+        signal.time_to_first_token_p95.and(load.time_to_first_token_p95_seconds),
+    ];
+    let bound = targeted.into_iter().flatten().find_map(|quantile| quantile.at_most);
+    bound.map_or_else(String::new, |bound| format!(" (estimated in a first bucket of {bound} s)"))
 }
 
 /// How far the p95 is above its target; the larger one where two targets are given.
 pub(in crate::decision) fn ratio(signal: &LatencySignal, load: &TierLoad) -> Option<f64> {
-    let over = |seen: Option<f64>, target: Option<Duration>| {
-        sane(seen).zip(target).map(|(seen, target)| seen / target.as_secs_f64().max(1e-3))
+    let over = |seen: Option<Quantile>, target: Option<Duration>| {
+        sane(seen.map(|seen| seen.value))
+            .zip(target)
+            .map(|(seen, target)| seen / target.as_secs_f64().max(1e-3))
     };
     let queue = over(load.queue_time_p95_seconds, signal.queue_time_p95);
     let first_token = over(load.time_to_first_token_p95_seconds, signal.time_to_first_token_p95);

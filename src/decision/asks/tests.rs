@@ -6,6 +6,7 @@ use crate::decision::observation::{
     ActivatorObservation, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
 };
 use crate::decision::sight::Sight;
+use crate::quantile::Quantile;
 
 fn ready(name: &str, load: ReplicaLoad) -> ReplicaObservation {
     ReplicaObservation { load: Some(load), ..replica(name, ReplicaState::Ready) }
@@ -189,7 +190,7 @@ fn with_latency_target() -> Policy {
 
 fn three_ready(queue_time: Option<f64>) -> Observation {
     let mut seen = observation(vec![ready("a", busy()), ready("b", busy()), ready("c", busy())]);
-    seen.load.queue_time_p95_seconds = queue_time;
+    seen.load.queue_time_p95_seconds = queue_time.map(Quantile::between);
     seen
 }
 
@@ -199,6 +200,18 @@ fn latency_enters_only_above_its_target_and_no_more_than_doubles() {
     assert_eq!(latency(1.9).asked, None);
     assert_asks(&latency(3.0), 4.5, 4.5);
     assert_asks(&latency(180.0), 6.0, 6.0);
+}
+
+#[test]
+fn a_p95_in_the_first_bucket_asks_as_before_and_is_told_as_an_estimate() {
+    let mut policy = with_latency_target();
+    policy.signals.latency.queue_time_p95 = Some(Duration::from_millis(200));
+    let mut seen = three_ready(None);
+    seen.load.queue_time_p95_seconds = Some(Quantile::in_the_first_bucket(0.285, 0.3));
+    let asked = ask(&policy, &seen, SignalKind::Latency);
+    assert_asks(&asked, 3.0 * 1.425, 3.0 * 1.425);
+    let because = asked.asked.unwrap().because;
+    assert!(because.contains("estimated in a first bucket of 0.3 s"), "{because}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::{answer_number, asks, plot, supply};
 use crate::decision::{Answer, Decision, Observation};
+use crate::quantile::Quantile;
 use crate::serve::words::{from_now, latency, maybe, percent, quantity, span, words};
 use crate::snapshot::{FloorAhead, Snapshot, TierStatus};
 
@@ -102,19 +103,17 @@ fn floors(status: &TierStatus, now: DateTime<Utc>) -> Markup {
                             th scope="col" { "Closes" }
                         }
                     }
-                    tbody { @for floor in &status.floors_ahead { (floor_row(floor, status, now)) } }
+                    tbody { @for floor in &status.floors_ahead { (floor_row(floor, now)) } }
                 }
             }
         }
     }
 }
 
-fn floor_row(floor: &FloorAhead, status: &TierStatus, now: DateTime<Utc>) -> Markup {
-    let window = status.policy.floors.iter().find(|f| f.name == floor.name).map(|f| &f.window);
+fn floor_row(floor: &FloorAhead, now: DateTime<Utc>) -> Markup {
     let when = |at: DateTime<Utc>| {
-        let utc = || at.format("%a %H:%M UTC").to_string();
-        let local = window.map_or_else(utc, |window| window.local(at).format("%a %H:%M").to_string());
-        html! { span title=(utc()) { (local) } " " span.muted { (from_now(now, at)) } }
+        let local = at.with_timezone(&floor.timezone).format("%a %H:%M");
+        html! { span title=(at.format("%a %H:%M UTC")) { (local) } " " span.muted { (from_now(now, at)) } }
     };
     let open = floor.opens_at <= now;
     html! {
@@ -123,7 +122,7 @@ fn floor_row(floor: &FloorAhead, status: &TierStatus, now: DateTime<Utc>) -> Mar
                 (floor.name)
                 @if open { " " span.chip { "open" } }
                 @else if floor.answered_from <= now { " " span.chip { "answered" } }
-                @if let Some(window) = window { span.muted.small { (window.timezone) } }
+                span.muted.small { (floor.timezone.name()) }
             }
             td.num data-label="Replicas" { (floor.replicas) }
             td data-label="Opens" { (when(floor.opens_at)) }
@@ -135,7 +134,7 @@ fn floor_row(floor: &FloorAhead, status: &TierStatus, now: DateTime<Utc>) -> Mar
 
 fn load(observation: &Observation) -> Markup {
     let load = &observation.load;
-    let seconds = |value: Option<f64>| value.map(latency);
+    let seconds = |value: Option<Quantile>| value.map(|value| value.show(["≤", "≥"], latency));
     let facts: Vec<(&str, Option<String>)> = vec![
         ("Queue time p95", seconds(load.queue_time_p95_seconds)),
         ("Time to first token p50", seconds(load.time_to_first_token_p50_seconds)),

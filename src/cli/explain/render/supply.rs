@@ -23,32 +23,23 @@ pub(super) fn floors(out: &mut String, status: &Status, now: DateTime<Utc>, styl
         ("zone", Side::Left),
     ]);
     for floor in &status.floors_ahead {
-        table.row((floor.answered_from <= now).then_some(Tone::Strong), &floor_cells(floor, status, now));
+        table.row((floor.answered_from <= now).then_some(Tone::Strong), &floor_cells(floor, now));
     }
     table.write(out, style);
 }
 
-fn floor_cells(floor: &FloorAhead, status: &Status, now: DateTime<Utc>) -> Vec<String> {
-    let zone: Option<Tz> = status
-        .policy
-        .floors
-        .iter()
-        .find(|f| f.name == floor.name)
-        .and_then(|f| f.window.timezone.parse().ok());
-    let when = |at: DateTime<Utc>| {
-        let shown = zone.map_or_else(
-            || at.format("%a %H:%M"),
-            |zone| at.with_timezone(&zone).naive_local().and_utc().format("%a %H:%M"),
-        );
-        format!("{shown} ({})", from_now(now, at))
-    };
+fn floor_cells(floor: &FloorAhead, now: DateTime<Utc>) -> Vec<String> {
+    // An older scaler doesn't say it, and a newer one may know zones that this one doesn't.
+    let zone: Tz = floor.timezone.parse().unwrap_or(Tz::UTC);
+    let when =
+        |at: DateTime<Utc>| format!("{} ({})", at.with_timezone(&zone).format("%a %H:%M"), from_now(now, at));
     vec![
         floor.name.clone(),
         floor.replicas.to_string(),
         when(floor.opens_at),
         when(floor.answered_from),
         floor.closes_at.map_or_else(|| "never".to_owned(), when),
-        zone.map_or_else(|| "UTC".to_owned(), |zone| zone.name().to_owned()),
+        zone.name().to_owned(),
     ]
 }
 
