@@ -14,17 +14,18 @@ LOCK = threading.Lock()
 
 
 class Scaler:
-    """One process. `tiers` and `more` are the configuration as the server's file has it."""
+    """One process. `tiers` and `more` are the configuration as the server's file has it; or `text` is the file."""
 
-    def __init__(self, programs, state, name, tiers, address=None, more=None):
+    def __init__(self, programs, state, name, namespace, tiers=(), address=None, more=None, text=None):
         with LOCK:
             self.address = address or next(ADDRESSES)
-        self.name, self.tiers, self.more = name, tiers, more or {}
+        self.name, self.tiers, self.more, self.text = name, list(tiers), more or {}, text
         self.file = os.path.join(state, f"{name}.yaml")
         self.write()
         self.program = programs.start(f"scaler-{name}", [
             os.environ["RIG_SCALER"], "serve", "--config", self.file, "--log-format", "json",
-        ], {"KUBECONFIG": ""})
+            # Who it is, as the manifests tell it: for its Lease and its Events.
+        ], {"POD_NAME": name, "POD_NAMESPACE": namespace, "POD_IP": self.address})
 
     @property
     def grpc(self):
@@ -33,6 +34,10 @@ class Scaler:
 
     def write(self):
         """The file in one step, so that nobody reads half of it. JSON is YAML."""
+        if self.text is not None:
+            with open(self.file, "w") as out:
+                out.write(self.text)
+            return
         listen = {kind: f"{self.address}:{port}" for kind, port in [("grpc", 6000), ("http", 8080), ("health", 8081)]}
         config = {"listen": listen, **self.more}
         if self.tiers:

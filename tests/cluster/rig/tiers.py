@@ -20,7 +20,7 @@ def pods_of(kind, name, port=8000):
     """The source `kubernetes` with a named target."""
     target = {"kind": kind, "name": name}
     target["apiVersion"] = "leaderworkerset.x-k8s.io/v1" if kind == "LeaderWorkerSet" else "apps/v1"
-    return {"kubernetes": {"target": target, "port": port}}
+    return {"kubernetes": {"target": target, "port": port, "nodeWait": "10s"}}
 
 
 def watched(c, name, kind="Deployment", namespace=None, **more):

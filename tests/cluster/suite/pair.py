@@ -2,24 +2,25 @@
 
 import time
 
-from rig.cases import case
+from rig.cases import DOCUMENTED, DOCUMENTED_ADDRESSES, DOCUMENTED_NAME, case
 from rig.objects import scaled_object
 from rig.tiers import REQUESTS_PER_REPLICA, cluster_access, serving, watched
-
-# The name in the manifests; the namespace's hosts file has both addresses for it.
-NAME = "keda-vllm-scaler.keda-vllm-scaler.svc:6000"
-ADDRESSES = ("10.244.254.1", "10.244.254.2")
 
 
 @case("pair", seconds=110, ci=True, needs=["fleet", "kubernetes"])
 def pair(c):
     """Two servers answer alike from the same pods; one dies, then the other: calls go on, the count follows the load."""
+    with DOCUMENTED:
+        one_after_the_other(c)
+
+
+def one_after_the_other(c):
     tier = watched(c, "chat", hold=10)
-    servers = [c.scaler([tier], name=f"pair-{n}", address=address, **cluster_access(c)) for n, address in enumerate(ADDRESSES)]
+    servers = [c.scaler([tier], name=f"pair-{n}", address=address, **cluster_access(c)) for n, address in enumerate(DOCUMENTED_ADDRESSES)]
     c.deploy("chat", replicas=3)
     c.fleet.load(c.namespace, "chat", 0.7 * 3 * REQUESTS_PER_REPLICA)
     serving(c, "chat", 3)
-    c.api.apply(scaled_object(c.namespace, "chat", NAME))
+    c.api.apply(scaled_object(c.namespace, "chat", DOCUMENTED_NAME))
     c.wait(lambda: (c.asked("chat") or {}).get("status") == "True", 40, "the HPA has an answer")
     time.sleep(8)
     apart, begun = 0, time.monotonic()
