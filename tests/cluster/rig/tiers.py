@@ -16,7 +16,7 @@ def tier(namespace, name, source, least=1, most=50, cold_start=5, hold=6, tolera
     }
 
 
-def pods_of(kind, name, port=8000):
+def pods_of(kind, name, port="8000"):
     """The source `kubernetes` with a named target."""
     target = {"kind": kind, "name": name}
     target["apiVersion"] = "leaderworkerset.x-k8s.io/v1" if kind == "LeaderWorkerSet" else "apps/v1"
