@@ -16,11 +16,11 @@ def tier(namespace, name, source, least=1, most=50, cold_start=5, hold=6, tolera
     }
 
 
-def pods_of(kind, name, port="8000"):
-    """The source `kubernetes` with a named target."""
+def pods_of(kind, name):
+    """The source `kubernetes` with a named target; the port is the one that the container calls `http`."""
     target = {"kind": kind, "name": name}
     target["apiVersion"] = "leaderworkerset.x-k8s.io/v1" if kind == "LeaderWorkerSet" else "apps/v1"
-    return {"kubernetes": {"target": target, "port": port, "nodeWait": "10s"}}
+    return {"kubernetes": {"target": target, "nodeWait": "10s"}}
 
 
 def watched(c, name, kind="Deployment", namespace=None, **more):
