@@ -178,8 +178,8 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         "4.27 replicas' KV cache",
         "Bounds",
         "evening news",
-        "≤ 300 ms",
         "connection refused",
+        "≤ 300 ms",
         "Online fit",
         "loaded Mon 05:52 UTC",
     ];

@@ -215,6 +215,18 @@ pub(super) const FIXED: &[Key] = &[Key::required(
     "Metrics pages. `host:port` stands for `http://host:port/metrics`.",
 )];
 
+const SERVER_NAME: Key = Key::optional(
+    "serverName",
+    Kind::Scalar(Scalar::Host),
+    "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
+);
+
+const BEARER_TOKEN_FILE: Key = Key::optional(
+    "bearerTokenFile",
+    Kind::Scalar(Scalar::File),
+    "Its content is sent as `Authorization: Bearer`.",
+);
+
 pub(super) const SCRAPE: &[Key] = &[
     Key::with_default(
         "interval",
@@ -269,18 +281,10 @@ pub(super) const SCRAPE: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
-    Key::optional(
-        "serverName",
-        Kind::Scalar(Scalar::Host),
-        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
-    ),
+    SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to https pages."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
-    Key::optional(
-        "bearerTokenFile",
-        Kind::Scalar(Scalar::File),
-        "Its content is sent as `Authorization: Bearer`.",
-    ),
+    BEARER_TOKEN_FILE,
 ];
 
 pub(super) const ACTIVATOR: &[Key] = &[
@@ -303,18 +307,10 @@ pub(super) const ACTIVATOR: &[Key] = &[
         Kind::Scalar(Scalar::File),
         "PEM certificates trusted for https instead of the system's.",
     ),
-    Key::optional(
-        "serverName",
-        Kind::Scalar(Scalar::Host),
-        "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
-    ),
+    SERVER_NAME,
     Key::optional("clientCert", Kind::Scalar(Scalar::File), "PEM certificate chain shown to an https page."),
     Key::optional("clientKey", Kind::Scalar(Scalar::File), "PEM key of `clientCert`."),
-    Key::optional(
-        "bearerTokenFile",
-        Kind::Scalar(Scalar::File),
-        "Its content is sent as `Authorization: Bearer`.",
-    ),
+    BEARER_TOKEN_FILE,
 ];
 
 pub(super) const REPLICA_BOUNDS: &[Key] = &[

@@ -332,7 +332,9 @@ mod tests {
             assert_eq!(named(name), 1, "{name}\n{screen}");
         }
         let title = screen.lines().position(|line| line.contains("replicas over the last minutes")).unwrap();
-        let plot: Vec<&str> = screen.lines().skip(title + 1).take(17).collect();
+        let plot: Vec<&str> =
+            screen.lines().skip(title + 1).take_while(|line| !line.starts_with('└')).collect();
+        assert!(plot.len() > 10, "{screen}");
         for line in plot.iter().filter(|line| !line.contains("now")) {
             assert!(!line.contains(|c: char| c.is_ascii_lowercase()), "{line}\n{screen}");
         }
