@@ -8,12 +8,16 @@
 //! sight      enough known?
 //! capacity   what one replica serves          fit      learned from the time of steps
 //! load       what the tier carries            shape    what a request is like
+//! cold_start how long a start takes           coming   what is under way already
 //! asks       what each signal alone needs
 //! blend      one demand of now
 //! ahead      what the lead time may add       floors   what is promised for it
 //! descent    what keeps the answer from falling
 //! bounds     one number, and what set it      dead_band   what the HPA would ignore
+//! blocked    what was ordered and can't come  learned     what another scaler may take
 //! ```
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
@@ -25,12 +29,16 @@ pub mod policy;
 mod ahead;
 mod asks;
 mod blend;
+mod blocked;
 mod bounds;
 mod capacity;
+mod cold_start;
+mod coming;
 mod dead_band;
 mod descent;
 mod fit;
 mod floors;
+mod learned;
 mod load;
 mod notes;
 mod shape;
@@ -39,7 +47,10 @@ mod sight;
 #[cfg(test)]
 pub(crate) mod fixtures;
 
+pub use blocked::{BlockedCapacity, BlockedReason};
+pub use cold_start::{ColdStart, PathStarts, StageTime, StartPath};
 pub use explanation::{Answer, Ask, Bound, BoundKind, Capacity, Decision, Known, Reason, SignalKind};
+pub use learned::Learned;
 pub use memory::Memory;
 pub use observation::{
     ActivatorObservation, CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState,
@@ -52,9 +63,12 @@ use asks::{Considered, Scene};
 use blend::Demand;
 use bounds::{Bounds, Settled};
 use capacity::ReplicaCapacity;
+use cold_start::Horizon;
+use coming::Coming;
 use descent::Descent;
 use floors::{FloorNow, FloorPlan};
 use load::Load;
+use policy::DeadBand;
 use shape::RequestShape;
 use sight::Sight;
 
@@ -64,22 +78,32 @@ const ROUNDING: f64 = 1e-9;
 /// Decides. Pure, deterministic, and never fails: not knowing is an [`Answer`] too.
 #[must_use]
 pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: DateTime<Utc>) -> Decision {
-    let floor = floor_now(policy, memory, now);
-    if policy.floors_only {
-        return floors_only(policy, observation, floor, now);
-    }
     let watched = memory.watched_at(now);
+    let horizon = memory.horizon(policy, watched);
+    let floor = floor_now(policy, memory, horizon.lead, now);
+    if policy.floors_only {
+        return floors_only(policy, observation, memory, floor, &horizon, now);
+    }
     let sight = Sight::of(observation, memory);
     let shape = RequestShape::observed(&observation.load).or(memory.shape);
     let lengths = shape.unwrap_or(RequestShape::ASSUMED);
     let capacity = ReplicaCapacity::of(policy, observation, memory, &lengths);
     let load = Load::of(observation, memory, &capacity, &sight);
-    let scene = Scene { policy, observation, memory, load: &load, capacity: &capacity, shape: &lengths };
+    let coming = Coming::of(observation, memory, &horizon, now, watched);
+    let scene = Scene {
+        policy,
+        observation,
+        memory,
+        load: &load,
+        capacity: &capacity,
+        shape: &lengths,
+        coming: &coming,
+    };
     let considered = asks::all(&scene, watched);
     let demand = demand(policy, observation, &load, &considered);
     let ahead = demand.as_ref().and_then(|demand| {
         let grows = blend::load_demand(policy.combine, &considered, demand);
-        ahead::ahead(policy, &grows, &lengths, capacity.rates)
+        ahead::ahead(policy, horizon.lead, &grows, &lengths, capacity.rates)
     });
 
     let mut bounds = Bounds::new(policy.max);
@@ -98,17 +122,21 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     in_use(&mut bounds, observation, memory, &load);
 
     let blind = blindness(&sight, &load, &considered, demand.as_ref());
-    let descent = Descent { policy, observation, memory, watched };
+    let descent = Descent { policy, observation, memory, horizon, watched };
     let settled = if let Some(blind) = &blind {
         descent.blind(&mut bounds, blind, floor.as_ref())
     } else {
         let high = demand.as_ref().map_or(0.0, |d| d.high).max(ahead.as_ref().map_or(0.0, |a| a.high));
-        descent.seen(&mut bounds, whole(high), &considered);
+        descent.seen(&mut bounds, whole(high), coming.credits(), &considered);
         Some(bounds.settle())
     };
 
-    let mut notes = notes::of(observation, &sight, &load, &considered, shape.is_some());
-    let (answer, winner, held) = if let Some(settled) = settled {
+    let blocked = blocked::of(observation);
+    let mut notes = notes::of(observation, &sight, &load, &considered, &coming, shape.is_some());
+    notes.extend(notes::of_the_cluster(policy, observation, &blocked));
+    let (answer, winner, held) = if let Some(refusal) = refused(observation, &mut bounds) {
+        refusal
+    } else if let Some(settled) = settled {
         answered(policy, observation, settled, &mut bounds, &mut notes)
     } else {
         let why = blind.map(|blind| blind.why).unwrap_or_default();
@@ -128,7 +156,9 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         held,
         capacity: capacity.told,
         known: sight::known(observation),
-        lead: policy.lead(),
+        lead: horizon.lead,
+        cold_start: memory.cold_starts.told(policy, &horizon),
+        blocked,
         notes,
     }
 }
@@ -138,14 +168,14 @@ fn whole(replicas: f64) -> u32 {
     (replicas - ROUNDING).ceil().max(0.0) as u32
 }
 
-fn floor_now(policy: &Policy, memory: &Memory, now: DateTime<Utc>) -> Option<FloorNow> {
+fn floor_now(policy: &Policy, memory: &Memory, lead: Duration, now: DateTime<Utc>) -> Option<FloorNow> {
     if policy.floors.is_empty() {
         return None;
     }
-    if memory.floors.holds(policy, now) {
+    if memory.floors.holds(policy, lead, now) {
         return memory.floors.floor().cloned();
     }
-    FloorPlan::of(policy, now).floor().cloned()
+    FloorPlan::of(policy, lead, now).floor().cloned()
 }
 
 /// The blend; where no signal is there because no replica serves, nothing is carried. Replicas that are starting, or
@@ -166,6 +196,10 @@ fn demand(
 }
 
 /// A tier in use is never at zero. What is known to be in use raises it to one; what may be in use keeps it there.
+///
+/// A replica that starts is in use however long it takes: it was ordered for somebody. One that is blocked isn't: where an
+/// activator says that nobody waits, nobody is served by keeping it. Where no signal is left to say so, it counts as full
+/// on the way down (see [`demand`]).
 fn in_use(bounds: &mut Bounds, observation: &Observation, memory: &Memory, load: &Load) {
     if load.in_use {
         bounds.need(
@@ -224,6 +258,21 @@ fn blindness(
     None
 }
 
+/// No number at all, floors included: whatever it were, the HPA would multiply it.
+fn refused(observation: &Observation, bounds: &mut Bounds) -> Option<(Answer, Reason, Option<Reason>)> {
+    let why = observation.scale.as_ref()?.refused.clone()?;
+    bounds.need(BoundKind::Refused, 0, why.clone());
+    let winner = Reason { kind: BoundKind::Refused, because: why.clone() };
+    Some((Answer::Unknown { why }, winner, None))
+}
+
+/// The HPA's tolerance as the ScaledObject sets it, else as configured.
+fn dead_band_of(policy: &Policy, observation: &Observation) -> DeadBand {
+    let told = observation.scale.as_ref().and_then(|scale| scale.tolerance);
+    let tolerance = told.filter(|tolerance| tolerance.is_finite() && *tolerance >= 0.0);
+    DeadBand { tolerance: tolerance.unwrap_or(policy.dead_band.tolerance), ..policy.dead_band }
+}
+
 /// The settled number as the HPA will take it.
 fn answered(
     policy: &Policy,
@@ -237,8 +286,9 @@ fn answered(
         notes.push(format!("closed by max {}: would need {wanted}", policy.max));
     }
     let Some(current) = observation.current else { return (Answer::Required(answer), winner, held) };
-    let percent = policy.dead_band.tolerance * 100.0;
-    match dead_band::judge(&policy.dead_band, answer, current, policy.max) {
+    let band = dead_band_of(policy, observation);
+    let percent = band.tolerance * 100.0;
+    match dead_band::judge(&band, answer, current, policy.max) {
         dead_band::Verdict::Follows => {}
         dead_band::Verdict::StaysAbove(surplus) => notes.push(format!(
             "the HPA keeps {current}: {answer} is within its {percent:.0} % tolerance, {surplus} surplus"
@@ -265,7 +315,9 @@ fn answered(
 fn floors_only(
     policy: &Policy,
     observation: &Observation,
+    memory: &Memory,
     floor: Option<FloorNow>,
+    horizon: &Horizon,
     now: DateTime<Utc>,
 ) -> Decision {
     let mut bounds = Bounds::new(policy.max);
@@ -275,7 +327,12 @@ fn floors_only(
     bounds.need(BoundKind::Min, policy.min, format!("min {}", policy.min));
     let settled = bounds.settle();
     let mut notes = vec!["declared without a source of load: it answers its floors".to_owned()];
-    let (answer, winner, held) = answered(policy, observation, settled, &mut bounds, &mut notes);
+    let blocked = blocked::of(observation);
+    notes.extend(notes::of_the_cluster(policy, observation, &blocked));
+    let (answer, winner, held) = match refused(observation, &mut bounds) {
+        Some(refusal) => refusal,
+        None => answered(policy, observation, settled, &mut bounds, &mut notes),
+    };
     Decision {
         tier: policy.tier.clone(),
         at: now,
@@ -292,7 +349,9 @@ fn floors_only(
             fit: "no source of load".to_owned(),
         },
         known: sight::known(observation),
-        lead: policy.lead(),
+        lead: horizon.lead,
+        cold_start: memory.cold_starts.told(policy, horizon),
+        blocked,
         notes,
     }
 }

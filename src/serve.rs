@@ -3,6 +3,7 @@
 //! Everything here reads one published [`crate::snapshot::Snapshot`] and nothing else: no request waits for a scrape,
 //! and no two answers can contradict each other. Translation to the wire happens here and nowhere else.
 
+mod accepting;
 mod answer;
 pub mod api;
 mod edges;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -79,10 +78,8 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     let stop = tasks.stop_token();
     let (listen, drain, reflection) = (config.listen, config.grpc.drain_deadline, config.grpc.reflection);
 
-    let page = TcpListener::bind(listen.http)
-        .await
-        .with_context(|| format!("listen.http: can't listen on {}", listen.http))?;
-    let http_addr = page.local_addr()?;
+    let page = http::PagePort::bind(listen.http).await.context("listen.http")?;
+    let http_addr = page.local_addr();
     let counters = Counters::default();
     let cluster_settings = config.kubernetes.clone().unwrap_or_default();
     let writes = config.uses_kubernetes() && cluster_settings.events;
@@ -166,7 +163,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     tasks.spawn("http", async move {
         // A page that somebody reloads must not keep the process: what is open at the stop is cut with it.
         tokio::select! {
-            served = axum::serve(page, router).into_future() => served.context("http"),
+            never = page.serve(router) => match never {},
             () = stop.cancelled() => Ok(()),
         }
     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a source knows of a tier's replicas now.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +85,7 @@ pub struct Start {
 }
 
 /// A stage of a cold start, in the order of a pod's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
     /// A scheduling gate holds it: a quota queue such as Kueue.

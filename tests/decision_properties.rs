@@ -14,6 +14,7 @@ use keda_vllm_scaler::decision::{
     TierLoad, decide,
 };
 use keda_vllm_scaler::quantile::Quantile;
+use keda_vllm_scaler::supply::{Stage, Start};
 use proptest::prelude::*;
 use timeline::{doubles_in, floor, instant, policy, replica};
 
@@ -53,9 +54,34 @@ fn state() -> impl Strategy<Value = ReplicaState> {
     ]
 }
 
+/// A start around the time of the tests, in any order that clocks may give it.
+fn start() -> impl Strategy<Value = Start> {
+    (-600_i64..4_000, proptest::array::uniform3(proptest::option::of(-5_i64..900)), 0.0..200.0, 0_u32..2)
+        .prop_map(|(age, [scheduled, ran, ready], init_seconds, restarts)| {
+            let created = instant("06:00") - TimeDelta::seconds(age);
+            let after = |seconds: Option<i64>| seconds.map(|seconds| created + TimeDelta::seconds(seconds));
+            Start {
+                created,
+                scheduled: after(scheduled),
+                initialised: None,
+                init_seconds,
+                container_started: after(ran),
+                ready: after(ready),
+                stage: None,
+                blocked: None,
+                restarts,
+            }
+        })
+}
+
+fn as_its_state_is(start: Start, state: ReplicaState) -> Start {
+    let starts = matches!(state, ReplicaState::Starting | ReplicaState::Blocked);
+    Start { ready: start.ready.filter(|_| !starts), stage: starts.then_some(Stage::Loading), ..start }
+}
+
 prop_compose! {
     fn observation()(
-        replicas in proptest::collection::vec((state(), load()), 0..12),
+        replicas in proptest::collection::vec((state(), load(), proptest::option::of(start())), 0..12),
         unknown in proptest::bool::weighted(0.1),
         authoritative in any::<bool>(),
         current in proptest::option::of(0_u32..60),
@@ -68,8 +94,9 @@ prop_compose! {
         let replicas = replicas
             .into_iter()
             .enumerate()
-            .map(|(n, (state, load))| {
+            .map(|(n, (state, load, start))| {
                 let mut replica = replica(&format!("r{n}"), state);
+                replica.start = start.map(|start| as_its_state_is(start, state));
                 if replica.load.is_some() {
                     replica.load = Some(load);
                 }
@@ -161,6 +188,9 @@ proptest! {
             }
             let numbers = decision.asks.iter().map(|ask| ask.replicas).chain([decision.demand, decision.ahead]);
             prop_assert!(numbers.flatten().all(|n| n.is_finite() && n >= 0.0));
+            let cold_start = decision.cold_start.in_effect;
+            prop_assert!((Duration::from_secs(1)..=Duration::from_hours(1)).contains(&cold_start), "{cold_start:?}");
+            prop_assert_eq!(decision.lead, policy.lead_with(cold_start));
             let words = decision.asks.iter().map(|ask| &ask.because).chain([&decision.winner.because, &decision.binding().because]);
             for words in words {
                 prop_assert!(!words.is_empty() && !words.contains("NaN") && !words.contains("inf "), "{words}");

@@ -15,10 +15,12 @@ use std::time::Duration;
 use grpc::{asker, metrics_of, start};
 use keda_vllm_scaler::decision::explanation::{Known, Reason};
 use keda_vllm_scaler::decision::{
-    Answer, Ask, Bound, BoundKind, ReplicaObservation, ReplicaState, SignalKind, TierId,
+    Answer, Ask, BlockedCapacity, BlockedReason, Bound, BoundKind, ColdStart, PathStarts, ReplicaObservation,
+    ReplicaState, SignalKind, StageTime, StartPath, TierId,
 };
 use keda_vllm_scaler::serve::metrics::render;
 use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
+use keda_vllm_scaler::supply::Stage;
 use keda_vllm_scaler::telemetry::Counters;
 use published::{policy, publisher, status, tier};
 
@@ -136,6 +138,8 @@ fn a_known_tier_has_its_numbers_and_its_reasons() {
         (format!("page_age_max_seconds{{{CHAT}}}"), 95.0),
         (format!("cold_start_prior_seconds{{{CHAT}}}"), 180.0),
         (format!("lead_seconds{{{CHAT}}}"), 210.0),
+        (format!("cold_start_in_effect_seconds{{{CHAT}}}"), 180.0),
+        (format!("capacity_blocked{{{CHAT},reason=\"imagePull\"}}"), 0.0),
         (format!("capacity_output_tokens_per_second{{{CHAT}}}"), 700.0),
     ] {
         assert_eq!(samples.get(&format!("vllm_scaler_{series}")), Some(&value), "{series}");
@@ -159,9 +163,50 @@ fn what_is_unknown_has_no_sample() {
         "supply_replicas",
         "page_age_max",
         "current_replicas",
+        "cold_start_seconds",
+        "cold_start_samples",
     ] {
         let found = samples.keys().find(|series| series.starts_with(&format!("vllm_scaler_{absent}")));
         assert_eq!(found, None);
+    }
+}
+
+#[test]
+fn starts_are_told_by_stage_and_blocked_capacity_by_reason() {
+    let span = Duration::from_secs;
+    let snapshot = tier_with(|chat| {
+        chat.decision.cold_start = ColdStart {
+            in_effect: span(170),
+            learned: true,
+            because: "by hand".into(),
+            path: Some(StartPath::NewNodeImagePulled),
+            paths: Arc::new(vec![PathStarts {
+                path: StartPath::NewNodeImagePulled,
+                starts: 12,
+                censored: 2,
+                p50: span(120),
+                p90: span(170),
+                stages: vec![StageTime { stage: Stage::Pulling, p50: span(60), p90: span(75) }],
+            }]),
+        };
+        chat.decision.blocked = vec![BlockedCapacity {
+            reason: BlockedReason::ImagePull,
+            replicas: 2,
+            because: "ErrImagePull".into(),
+        }];
+    });
+    let samples = read(&render(&snapshot, &Counters::default()));
+    for (series, value) in [
+        (format!("cold_start_in_effect_seconds{{{CHAT}}}"), 170.0),
+        (format!("cold_start_seconds{{{CHAT},stage=\"total\",quantile=\"0.5\"}}"), 120.0),
+        (format!("cold_start_seconds{{{CHAT},stage=\"total\",quantile=\"0.9\"}}"), 170.0),
+        (format!("cold_start_seconds{{{CHAT},stage=\"pulling\",quantile=\"0.9\"}}"), 75.0),
+        (format!("cold_start_samples{{{CHAT},end=\"ready\"}}"), 12.0),
+        (format!("cold_start_samples{{{CHAT},end=\"censored\"}}"), 2.0),
+        (format!("capacity_blocked{{{CHAT},reason=\"imagePull\"}}"), 2.0),
+        (format!("capacity_blocked{{{CHAT},reason=\"quota\"}}"), 0.0),
+    ] {
+        assert_eq!(samples.get(&format!("vllm_scaler_{series}")), Some(&value), "{series}");
     }
 }
 
@@ -275,8 +320,11 @@ fn the_documentation_lists_every_family() {
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
         .collect();
     let mut sources = String::new();
-    for source in [include_str!("../src/serve/metrics.rs"), include_str!("../src/serve/metrics/families.rs")]
-    {
+    for source in [
+        include_str!("../src/serve/metrics.rs"),
+        include_str!("../src/serve/metrics/cold_start.rs"),
+        include_str!("../src/serve/metrics/families.rs"),
+    ] {
         sources.push_str(source);
     }
     for name in &documented {

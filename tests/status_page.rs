@@ -6,7 +6,7 @@ mod explain;
 use std::process::Command;
 use std::sync::Arc;
 
-use keda_vllm_scaler::decision::TierId;
+use keda_vllm_scaler::decision::{BlockedCapacity, BlockedReason, TierId};
 use keda_vllm_scaler::serve::http;
 use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use reqwest::StatusCode;
@@ -89,6 +89,9 @@ async fn one_tier_is_told_whole_in_json() {
     assert_eq!(tier["decision"]["answer"]["required"], 8);
     assert_eq!(tier["decision"]["winner"]["kind"], "floor");
     assert_eq!(tier["decision"]["leadSeconds"], 230.0);
+    assert_eq!(tier["decision"]["coldStart"]["inEffectSeconds"], 180.0);
+    assert_eq!(tier["decision"]["coldStart"]["paths"][0]["path"], "newNodeImagePulled");
+    assert_eq!(tier["decision"]["coldStart"]["paths"][0]["stages"][2]["p90Seconds"], 70.0);
     assert_eq!(tier["policy"]["coldStartSeconds"], 180.0);
     assert_eq!(tier["policy"]["floors"][0]["window"]["start"], "0 9 * * 1-5");
     assert_eq!(tier["observation"]["replicas"][7]["state"], "silent");
@@ -179,6 +182,9 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         "Bounds",
         "evening news",
         "connection refused",
+        "starting<span class=\"muted\"> pulling</span>",
+        "learned: p90 of 12 starts (new node, image pulled",
+        "Longest is <b>pulling</b>. Shortened by images pulled to the nodes beforehand, or a smaller image.",
         "≤ 300 ms",
         "Online fit",
         "loaded Mon 05:52 UTC",
@@ -188,6 +194,10 @@ async fn the_page_of_a_tier_says_the_number_and_its_reason_first() {
         .map(|text| page.body.find(text).unwrap_or_else(|| panic!("{text} is not on the page")))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
+    assert!(
+        page.body.contains("3m cold start, 50s on the way"),
+        "the lead is told with the learned cold start"
+    );
 }
 
 #[tokio::test]
@@ -278,7 +288,13 @@ fn hostile() -> TierStatus {
     for replica in &mut status.observation.replicas {
         attack.clone_into(&mut replica.name);
         replica.error = Some(attack.to_owned());
+        if let Some(start) = &mut replica.start {
+            start.blocked = Some(attack.to_owned());
+        }
     }
+    attack.clone_into(&mut status.decision.cold_start.because);
+    status.decision.blocked =
+        vec![BlockedCapacity { reason: BlockedReason::Other, replicas: 1, because: attack.to_owned() }];
     status.observation.replicas_unknown = Some(attack.to_owned());
     attack.clone_into(&mut status.floors_ahead[0].name);
     status
@@ -320,6 +336,70 @@ async fn the_same_snapshot_gives_the_same_bytes() {
     let ready =
         page.split("class=\"ready\" d=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a path");
     assert_eq!(ready.matches('M').count(), 2, "one gap, two runs: {ready}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_says_everything_about_a_tier() {
+    let server = Server::with(snapshots::rich()).await;
+    let (code, text, error) = server.explain(&["chat-h100"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    for part in [
+        "serving/chat-h100",
+        "required  8",
+        "binds     floor: working day promises 8",
+        "6 ready, 1 starting, 1 silent, demand 6.5",
+        "load known of 6 of 7",
+        "KV cache",
+        "█",
+        "[saturated] 9 waiting requests",
+        "[off] no target is given",
+        "warm pool",
+        "evening news",
+        "Mon 19:45 (in 9h52m)",
+        "Europe/Berlin",
+        "connection refused",
+        "did you mean desiredReplicas?",
+        "(learned)",
+        "starting, pulling",
+        "3m in effect: learned: p90 of 12 starts (new node, image pulled, 1 not seen to their end)",
+        "longest is pulling: shortened by images pulled to the nodes beforehand",
+    ] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colour into a pipe");
+    assert_eq!(server.explain(&["serving/chat-h100"]).await.1, text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_lists_all_tiers_and_prints_json() {
+    let server = Server::with(snapshots::rich()).await;
+    let (code, text, _) = server.explain(&[]).await;
+    assert_eq!(code, 0);
+    let row = |name: &str| {
+        text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}:\n{text}"))
+    };
+    assert!(row("serving/chat-h100").contains("working day promises 8"));
+    assert!(row("serving/code-a100").contains('?'));
+    assert!(row("batch/embeddings").contains("waits for its first round"));
+    let (_, json, _) = server.explain(&["chat-h100", "--json"]).await;
+    let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(value["decision"]["answer"]["required"], 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_fails_with_one_clear_line() {
+    let server = Server::with(snapshots::rich()).await;
+    let (code, text, error) = server.explain(&["nobody"]).await;
+    assert_eq!((code, text.as_str()), (1, ""));
+    assert!(error.contains("no tier nobody: there is research/notebook, serving/chat-h100"), "{error}");
+    let (code, _, error) = server.explain(&["serving/nobody"]).await;
+    assert_eq!((code, error.as_str()), (1, "error: no tier serving/nobody\n"));
+    let (code, _, error) = explain_at("http://127.0.0.1:1", &[]).await;
+    assert_eq!(code, 1);
+    assert!(error.starts_with("error: no scaler answers at http://127.0.0.1:1/: is it running"), "{error}");
+    let (code, _, error) = explain_at(&format!("http://{}/nowhere", server.address), &[]).await;
+    assert_eq!(code, 1);
+    assert!(error.contains("answers 404"), "{error}");
 }
 
 /// Not a test: serves a made-up snapshot to look at, `LOOK=127.0.0.1:18080 cargo test --test status_page -- --ignored`.

@@ -97,7 +97,8 @@ pub(super) const TIER: &[Key] = &[
     Key::section("scrape", SCRAPE, "How the replicas' metrics pages are read."),
     Key::optional("activator", Kind::Section(ACTIVATOR), "A queue in front of the tier. With the sources `dns` and `fixed` it alone can tell idle from unknown when no replica is there; with any it is what wakes a tier from zero."),
     Key::required("replicas", Kind::Section(REPLICA_BOUNDS), "Bounds of the answer. Give the ScaledObject the same."),
-    Key::with_default("coldStart", span(SECOND, DAY), "180s", "From the decision for a new replica until it is ready. Capacity is asked for this much ahead."),
+    Key::with_default("coldStart", span(SECOND, DAY), "180s", "From the decision for a new replica until it is ready, until that is learned. Capacity is asked for this much ahead."),
+    Key::with_default("learnColdStart", FLAG, "true", "Learns the cold start from the pods' own times and prefers it to `coldStart` once five starts were seen. Needs a source that knows pods."),
     Key::with_default("drain", span(Duration::ZERO, DAY), "30s", "How long a replica that is told to go still works; Kubernetes' own terminationGracePeriodSeconds is 30."),
     Key::derived("controlDelay", Kind::Scalar(span(Duration::ZERO, HOUR)), "scrape.interval + 20s", "What passes between a new number and a new pod besides the cold start: age of the data, the HPA's sync (15 s) and the steps of its rate limit."),
     Key { absent: super::shape::Absent::Default("5s"), ..Key::optional("acceptableQueue", Kind::Allowance, "What may queue before it counts as late: seconds of the present demand, requests, or tokens. 0s lets nothing queue.") },
@@ -129,7 +130,7 @@ pub(super) const CLUSTER: &[Key] = &[
         "lease",
         Scalar::ObjectName,
         "keda-vllm-scaler",
-        "The Lease of those who write, in the scaler's own namespace. Scalers with the same one are peers: what the holder has learned the others take.",
+        "The Lease of those who write, in the scaler's own namespace: of the scalers that share it one writes.",
     ),
 ];
 

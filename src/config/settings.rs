@@ -71,14 +71,14 @@ pub struct TierSettings {
 
 impl TierSettings {
     /// A tier that a ScaledObject's metadata declared. With a cluster it watches the pods of that ScaledObject's target;
-    /// without one it has no source of load and answers its floors.
+    /// without one it has no source of load.
     #[must_use]
-    pub fn declared(policy: Policy) -> Self {
+    pub fn declared(policy: Policy, with_cluster: bool) -> Self {
         let scrape = ScrapeSettings::default();
-        let source = if policy.floors_only {
-            SourceSettings::Injected
-        } else {
+        let source = if with_cluster {
             SourceSettings::Kubernetes(PodSettings::default())
+        } else {
+            SourceSettings::Injected
         };
         Self { policy, source, scrape, activator: None, model: None }
     }
@@ -120,7 +120,7 @@ pub struct ClusterSettings {
     pub context: Option<String>,
     /// Write Events.
     pub events: bool,
-    /// The name of the Lease that peers share.
+    /// The name of the Lease that equal scalers share.
     pub lease: String,
 }
 

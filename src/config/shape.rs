@@ -167,7 +167,12 @@ impl Scalar {
     /// are texts, with quotes or without.
     pub(super) fn bare(&self) -> Look {
         match self {
-            Self::Count { .. } | Self::Number { .. } | Self::Share | Self::Port | Self::PodPort | Self::Step => Look::Number,
+            Self::Count { .. }
+            | Self::Number { .. }
+            | Self::Share
+            | Self::Port
+            | Self::PodPort
+            | Self::Step => Look::Number,
             Self::Flag => Look::Boolean,
             _ => Look::Text,
         }

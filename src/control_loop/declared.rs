@@ -60,11 +60,11 @@ impl ControlLoop {
                 }
                 let mut policy = policy;
                 policy.tier = id.clone();
-                policy.floors_only = self.in_force.kubernetes.is_none();
                 let remembered = if renew { Remembered::default() } else { self.remembered(&id).await };
-                let settings = TierSettings::declared(policy);
+                let with_cluster = self.in_force.kubernetes.is_some();
+                let settings = TierSettings::declared(policy, with_cluster);
                 let stop = self.stop.child_token();
-                if !settings.policy.floors_only {
+                if with_cluster {
                     self.start_tasks(&settings, &stop);
                 }
                 let tier = Tier::new(settings, remembered, Some(declaration), stop, now);

@@ -123,6 +123,11 @@ impl Tier {
     }
 
     pub(super) fn discovered(&mut self, discovered: &Discovered, now: DateTime<Utc>) {
+        if self.policy.floors_only && matches!(discovered, Discovered::Targets { .. }) {
+            // A declared tier answers its floors until its pods are known; from then on its load counts, and what is
+            // unknown of it is an error as for any tier.
+            self.policy = Arc::new(Policy { floors_only: false, ..Policy::clone(&self.policy) });
+        }
         self.window.discovered(discovered, now);
     }
 
@@ -184,7 +189,7 @@ impl Tier {
         self.changed = true;
         self.status = Some(Arc::new(TierStatus {
             policy: Arc::clone(&self.policy),
-            floors_ahead: self.floors_ahead.at(&self.policy, now),
+            floors_ahead: self.floors_ahead.at(&self.policy, decision.lead, now),
             decision,
             observation,
             recent: Arc::clone(&self.recent_published),
@@ -264,17 +269,21 @@ struct FloorsAhead {
 }
 
 impl FloorsAhead {
-    fn at(&mut self, policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
+    fn at(&mut self, policy: &Policy, lead: Duration, now: DateTime<Utc>) -> Vec<FloorAhead> {
         let minute = now.timestamp().div_euclid(60);
         if self.minute != Some(minute) {
             self.minute = Some(minute);
             self.floors = floors_ahead(policy, now);
         }
+        // The lead is learned and may change with every round; the calendar doesn't.
+        for floor in &mut self.floors {
+            floor.answered_from = earlier(floor.opens_at, lead);
+        }
         self.floors.clone()
     }
 }
 
-/// The windows that are open now or open within a day, by the time they are answered.
+/// The windows that are open now or open within a day, with the configured lead.
 fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
     let horizon = later(now, FLOORS_SHOWN_AHEAD);
     let mut ahead: Vec<FloorAhead> = policy
@@ -306,9 +315,17 @@ mod tests {
         let with = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 6)], ..policy() };
         let without = policy();
         let mut ahead = FloorsAhead::default();
-        assert_eq!(ahead.at(&with, at("10:00:01")).len(), 1);
-        assert_eq!(ahead.at(&without, at("10:00:59")).len(), 1, "the same minute: not looked at again");
-        assert_eq!(ahead.at(&without, at("10:01:00")).len(), 0);
-        assert_eq!(ahead.at(&with, at("10:00:30")).len(), 1, "a clock that was set back is another minute");
+        assert_eq!(ahead.at(&with, with.lead(), at("10:00:01")).len(), 1);
+        assert_eq!(
+            ahead.at(&without, without.lead(), at("10:00:59")).len(),
+            1,
+            "the same minute: not looked at again"
+        );
+        assert_eq!(ahead.at(&without, without.lead(), at("10:01:00")).len(), 0);
+        assert_eq!(
+            ahead.at(&with, with.lead(), at("10:00:30")).len(),
+            1,
+            "a clock that was set back is another minute"
+        );
     }
 }

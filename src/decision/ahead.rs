@@ -6,6 +6,8 @@
 //!
 //! There is one term so far, the ramp that the operator declares.
 
+use std::time::Duration;
+
 use super::blend::Demand;
 use super::policy::TokenRates;
 use super::policy::{Policy, QueueAllowance, Ramp};
@@ -29,13 +31,14 @@ pub(super) struct Ahead {
 /// The largest of the terms; None where there is none.
 pub(super) fn ahead(
     policy: &Policy,
+    lead: Duration,
     growing: &Demand,
     shape: &RequestShape,
     rates: TokenRates,
 ) -> Option<Ahead> {
     let ramp = policy.max_ramp?;
-    let lead = policy.lead().as_secs_f64();
-    let sized = |demand: f64| warm_pool(demand, ramp, lead, allowance(policy, demand, shape, rates));
+    let sized =
+        |demand: f64| warm_pool(demand, ramp, lead.as_secs_f64(), allowance(policy, demand, shape, rates));
     let low = sized(growing.low);
     let high = if growing.high > growing.low { sized(growing.high) } else { low };
     Some(Ahead {
@@ -46,7 +49,7 @@ pub(super) fn ahead(
             growing.low,
             ramp.factor,
             format_span(ramp.within),
-            format_span(policy.lead())
+            format_span(lead)
         ),
     })
 }
@@ -88,8 +91,6 @@ fn allowance(policy: &Policy, demand: f64, shape: &RequestShape, rates: TokenRat
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::capacity::ReplicaCapacity;
+use super::coming::Coming;
 use super::explanation::{Ask, SignalKind};
 use super::load::Load;
 use super::memory::{Memory, SignalMemory};
@@ -32,6 +33,25 @@ pub(super) struct Scene<'a> {
     pub(super) load: &'a Load,
     pub(super) capacity: &'a ReplicaCapacity,
     pub(super) shape: &'a RequestShape,
+    pub(super) coming: &'a Coming,
+}
+
+impl Scene<'_> {
+    /// The waiting requests that a replica which is ordered now would find: the upward view of the backlog.
+    fn backlog(&self) -> f64 {
+        let cost = self.shape.cost(self.capacity.rates);
+        let growth = self.observation.load.waiting_growth_per_second;
+        self.coming.leaves(self.load.waiting.low, cost, growth)
+    }
+
+    /// How many of those that wait it won't find, in words; empty where it will find all.
+    fn under_way(&self) -> String {
+        let fewer = self.load.waiting.low - self.backlog();
+        if fewer < 0.5 {
+            return String::new();
+        }
+        format!(", less {fewer:.0} that are served before a new replica could be ready")
+    }
 }
 
 /// What a signal says.

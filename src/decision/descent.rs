@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Blindness;
 use super::asks::{Considered, replicas};
 use super::bounds::{Bounds, Settled};
+use super::cold_start::Horizon;
 use super::explanation::BoundKind;
 use super::floors::FloorNow;
 use super::memory::Memory;
@@ -20,15 +21,22 @@ pub(super) struct Descent<'a> {
     pub(super) policy: &'a Policy,
     pub(super) observation: &'a Observation,
     pub(super) memory: &'a Memory,
+    pub(super) horizon: Horizon,
     pub(super) watched: Watched,
 }
 
 impl Descent<'_> {
-    /// Enough is known. `high` is what would be needed if every unknown replica were full.
-    pub(super) fn seen(&self, bounds: &mut Bounds, high: u32, considered: &[Considered]) {
+    /// Enough is known. `high` is what would be needed if every unknown replica were full; `credited` says that what is
+    /// under way was taken off the asks but not off this.
+    pub(super) fn seen(&self, bounds: &mut Bounds, high: u32, credited: bool, considered: &[Considered]) {
         if let Some(last) = self.memory.last {
             bounds.hold(BoundKind::UnknownLoad, high, last, |kept| {
-                format!("kept at {kept}: replicas of unknown load count as full, which would need {high}")
+                let view = if credited {
+                    "what is under way gives nothing back, and what is unknown counts as full, which"
+                } else {
+                    "replicas of unknown load count as full, which"
+                };
+                format!("kept at {kept}: {view} would need {high}")
             });
             n_minus_one(bounds, last, considered);
             self.hold(bounds, last);
@@ -76,7 +84,7 @@ impl Descent<'_> {
 
     /// A lower number counts once it has been enough for the whole hold.
     fn hold(&self, bounds: &mut Bounds, last: u32) {
-        let hold = self.policy.hold();
+        let hold = self.horizon.hold;
         let Some(needed) = self.memory.needs.largest(self.watched, hold) else { return };
         bounds.hold(BoundKind::Hold, needed, last, |kept| {
             format!("{kept} were needed within the hold of {}", format_span(hold))
@@ -85,7 +93,7 @@ impl Descent<'_> {
 
     /// Within any one hold the answer falls by no more than one step from the largest answer in it.
     fn max_step(&self, bounds: &mut Bounds, last: u32) {
-        let hold = self.policy.hold();
+        let hold = self.horizon.hold;
         let Some(largest) = self.memory.answers.largest(self.watched, hold) else { return };
         let step = match self.policy.scale_down.max_step {
             Step::Share(share) => {
@@ -106,7 +114,7 @@ impl Descent<'_> {
     /// less than what it finds.
     fn just_started(&self, bounds: &mut Bounds, seen: u32) {
         let Some(started) = self.memory.started else { return };
-        let hold = self.policy.hold();
+        let hold = self.horizon.hold;
         let watched_for = self.watched.saturating_sub(started);
         if watched_for >= millis(hold) {
             return;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::blocked::BlockedCapacity;
+use super::cold_start::ColdStart;
 use super::policy::{TierId, TokenRates};
 use crate::units::seconds;
 
@@ -37,6 +39,10 @@ pub struct Decision {
     /// The horizon that everything was sized for.
     #[serde(rename = "leadSeconds", with = "seconds")]
     pub lead: Duration,
+    /// The cold start in it, and how that is known.
+    pub cold_start: ColdStart,
+    /// Capacity that was ordered and can't come.
+    pub blocked: Vec<BlockedCapacity>,
     /// What an operator should know and the number alone doesn't say.
     pub notes: Vec<String>,
 }
@@ -179,6 +185,8 @@ pub enum BoundKind {
     TooFewKnown,
     /// The HPA's tolerance would swallow the number.
     DeadBand,
+    /// No number may be answered: the HPA would make another one of it.
+    Refused,
 }
 
 impl BoundKind {
@@ -199,6 +207,7 @@ impl BoundKind {
             Self::UnknownLoad => "unknownLoad",
             Self::TooFewKnown => "tooFewKnown",
             Self::DeadBand => "deadBand",
+            Self::Refused => "refused",
         }
     }
 

@@ -64,6 +64,12 @@ pub(super) struct StepCost {
 }
 
 impl StepCost {
+    /// A step that takes time, and a prefill token too.
+    fn is_sane(&self) -> bool {
+        let sane = |cost: f64, least: f64| cost.is_finite() && cost >= least;
+        sane(self.alpha, f64::MIN_POSITIVE) && sane(self.beta, f64::MIN_POSITIVE) && sane(self.delta, 0.0)
+    }
+
     /// How long a step takes.
     pub(super) fn step_seconds(&self, prefill_tokens: f64, decode_sequences: f64) -> f64 {
         self.alpha + self.beta * prefill_tokens + self.delta * decode_sequences
@@ -208,6 +214,24 @@ impl Fit {
     /// What is in use.
     pub(super) fn accepted(&self) -> Option<&StepCost> {
         self.accepted.as_ref()
+    }
+
+    /// The same with its clock moved by so many seconds: watched time is a process's own.
+    pub(super) fn moved(&self, seconds: f64) -> Self {
+        Self { decayed_to: self.decayed_to + seconds, ..self.clone() }
+    }
+
+    /// Is this the better one of two? It comes from elsewhere and has to be possible.
+    pub(super) fn knows_more_than(&self, other: &Self) -> bool {
+        let numbers =
+            self.sums.iter().chain([&self.rows, &self.decayed_to, &self.largest_batch, &self.misfit]);
+        let Some(cost) = self.accepted.filter(StepCost::is_sane) else { return false };
+        numbers.into_iter().all(|number| number.is_finite())
+            && self.rows >= FEWEST_ROWS / 2.0
+            && self.misfit.abs() <= LARGEST_MISFIT
+            && self.largest_batch >= 0.0
+            && cost.step_seconds(1.0, 1.0).is_finite()
+            && (other.accepted.is_none() || self.rows * 2.0 >= other.rows)
     }
 
     /// The largest batch that was seen to decode.

@@ -29,8 +29,7 @@ impl FloorPlan {
     /// The largest floor over `[now, now + lead]`: capacity is to be ready *at* the start, so a floor opens one lead
     /// early. Windows that overlap or meet give the larger number without a dip, and so do those less than one lead
     /// apart.
-    pub(super) fn of(policy: &Policy, now: DateTime<Utc>) -> Self {
-        let lead = policy.lead();
+    pub(super) fn of(policy: &Policy, lead: Duration, now: DateTime<Utc>) -> Self {
         let mut until = DateTime::<Utc>::MAX_UTC;
         let mut largest: Option<&Floor> = None;
         for floor in &policy.floors {
@@ -45,12 +44,12 @@ impl FloorPlan {
         }
         let floor =
             largest.map(|floor| FloorNow { replicas: floor.replicas, because: because(floor, now, lead) });
-        Self { fingerprint: fingerprint(policy), from: now, until, floor }
+        Self { fingerprint: fingerprint(policy, lead), from: now, until, floor }
     }
 
-    /// Does the plan still tell the floor at this instant, for these floors?
-    pub(super) fn holds(&self, policy: &Policy, now: DateTime<Utc>) -> bool {
-        self.from <= now && now < self.until && self.fingerprint == fingerprint(policy)
+    /// Does the plan still tell the floor at this instant, for these floors and this lead?
+    pub(super) fn holds(&self, policy: &Policy, lead: Duration, now: DateTime<Utc>) -> bool {
+        self.from <= now && now < self.until && self.fingerprint == fingerprint(policy, lead)
     }
 
     pub(super) fn floor(&self) -> Option<&FloorNow> {
@@ -79,7 +78,7 @@ fn because(floor: &Floor, now: DateTime<Utc>, lead: Duration) -> String {
 }
 
 /// FNV-1a over what a plan is made from; 0 stands for no plan.
-fn fingerprint(policy: &Policy) -> u64 {
+fn fingerprint(policy: &Policy, lead: Duration) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut take = |bytes: &[u8]| {
         for byte in bytes {
@@ -87,7 +86,7 @@ fn fingerprint(policy: &Policy) -> u64 {
         }
         hash = (hash ^ 0xff).wrapping_mul(0x0000_0100_0000_01b3);
     };
-    take(&policy.lead().as_millis().to_le_bytes());
+    take(&lead.as_millis().to_le_bytes());
     for Floor { name, window, replicas } in &policy.floors {
         take(name.as_bytes());
         take(window.timezone.as_bytes());
@@ -105,7 +104,7 @@ mod tests {
     use crate::schedule::Window;
 
     fn floor_at(policy: &Policy, time: &str) -> Option<u32> {
-        FloorPlan::of(policy, at(time)).floor.map(|floor| floor.replicas)
+        FloorPlan::of(policy, policy.lead(), at(time)).floor.map(|floor| floor.replicas)
     }
 
     #[test]
@@ -128,7 +127,7 @@ mod tests {
         let window = Window::parse("Europe/Berlin", "0 9 * * *", "0 18 * * *").unwrap();
         let floor = Floor { name: "office".to_owned(), window, replicas: 6 };
         let policy = Policy { floors: vec![floor], ..policy() };
-        let because = |time: &str| FloorPlan::of(&policy, at(time)).floor.unwrap().because;
+        let because = |time: &str| FloorPlan::of(&policy, policy.lead(), at(time)).floor.unwrap().because;
         // Berlin is one hour ahead of UTC in December.
         assert_eq!(
             because("07:58"),
@@ -164,15 +163,15 @@ mod tests {
         let floors = vec![floor("0 9 * * *", "0 18 * * *", 6), floor("30 9 * * *", "0 17 * * *", 8)];
         let policy = Policy { floors, ..policy() };
         let start = at("00:00");
-        let mut plan = FloorPlan::of(&policy, start);
+        let mut plan = FloorPlan::of(&policy, policy.lead(), start);
         let mut made = 1;
         for second in (0..2 * 86_400).step_by(10) {
             let now = start + chrono::TimeDelta::seconds(second);
-            if !plan.holds(&policy, now) {
-                plan = FloorPlan::of(&policy, now);
+            if !plan.holds(&policy, policy.lead(), now) {
+                plan = FloorPlan::of(&policy, policy.lead(), now);
                 made += 1;
             }
-            assert_eq!(plan.floor, FloorPlan::of(&policy, now).floor, "{now}");
+            assert_eq!(plan.floor, FloorPlan::of(&policy, policy.lead(), now).floor, "{now}");
         }
         assert!(made < 20, "made {made} plans in two days");
     }
@@ -180,12 +179,11 @@ mod tests {
     #[test]
     fn other_floors_or_another_lead_need_another_plan() {
         let policy = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 6)], ..policy() };
-        let plan = FloorPlan::of(&policy, at("12:00"));
-        assert!(plan.holds(&policy, at("12:01")));
-        assert!(!plan.holds(&policy, at("11:59")), "the clock was set back");
-        let longer = Policy { cold_start: Duration::from_mins(15), ..policy.clone() };
-        assert!(!plan.holds(&longer, at("12:01")));
+        let plan = FloorPlan::of(&policy, policy.lead(), at("12:00"));
+        assert!(plan.holds(&policy, policy.lead(), at("12:01")));
+        assert!(!plan.holds(&policy, policy.lead(), at("11:59")), "the clock was set back");
+        assert!(!plan.holds(&policy, Duration::from_mins(15), at("12:01")));
         let more = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 7)], ..policy };
-        assert!(!plan.holds(&more, at("12:01")));
+        assert!(!plan.holds(&more, more.lead(), at("12:01")));
     }
 }

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::cold_start::{ColdStarts, Horizon};
 use super::explanation::{BoundKind, Decision};
 use super::fit::{Fit, Pending};
 use super::floors::FloorPlan;
+use super::policy::Policy;
 use super::shape::RequestShape;
 use watched::{LargestOver, Watched, WatchedClock};
 
@@ -16,7 +18,8 @@ pub(super) mod exact;
 mod learn;
 pub(super) mod watched;
 
-/// Of the written form. A memory of another version is not read: what it knew is learned again.
+/// Of the written form. A memory of another version is not read: what it knew is learned again. Parts may be added under
+/// the same version: what an older memory lacks begins empty, and is learned from the next list of pods.
 const VERSION: u32 = 1;
 
 /// An answer that is older than this when a process starts says nothing of now.
@@ -59,6 +62,8 @@ pub struct Memory {
     /// The last known lengths of a request.
     pub(super) shape: Option<RequestShape>,
     pub(super) fit: Fit,
+    /// How long starts take, and which go on.
+    pub(super) cold_starts: ColdStarts,
     /// Some replica once told how many requests it refuses.
     pub(super) refusals_told: bool,
     /// By the source's identity of the replica; no more than the observation has.
@@ -138,6 +143,7 @@ impl Memory {
             self.latency_ratio = None;
             self.blind_since = None;
         }
+        self.cold_starts.resume(fresh);
         self.replicas.clear();
         self.waiting_scrapes = 0;
         self.waiting_counted = None;
@@ -163,12 +169,25 @@ impl Memory {
         if read.version != VERSION {
             return None;
         }
-        serde_json::from_value(read.memory).ok()
+        let mut memory: Self = serde_json::from_value(read.memory).ok()?;
+        let at = memory.watched_now();
+        memory.cold_starts.restore(at);
+        Some(memory)
     }
 
     /// Watched time at this instant.
     pub(super) fn watched_at(&self, now: DateTime<Utc>) -> Watched {
         self.clock.at(now)
+    }
+
+    /// Watched time when an observation was taken in last.
+    pub(super) fn watched_now(&self) -> Watched {
+        self.clock.watched()
+    }
+
+    /// The spans that a decision at this instant is made for.
+    pub(super) fn horizon(&self, policy: &Policy, at: Watched) -> Horizon {
+        Horizon::of(policy, &self.cold_starts, at)
     }
 
     /// Takes a decision into account. Once after each decide.

@@ -1,15 +1,21 @@
 //! What an operator should know and the number alone doesn't say.
 
 use super::asks::{Considered, replicas};
+use super::blocked::{BlockedCapacity, BlockedReason};
+use super::coming::Coming;
 use super::load::Load;
 use super::observation::{Observation, ReplicaState};
+use super::policy::Policy;
 use super::sight::Sight;
+
+mod scale_target;
 
 pub(super) fn of(
     observation: &Observation,
     sight: &Sight,
     load: &Load,
     considered: &[Considered],
+    coming: &Coming,
     lengths_known: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
@@ -22,10 +28,7 @@ pub(super) fn of(
             notes.push(format!("{} is {}", signal.signal.name(), asked.because));
         }
     }
-    let blocked = observation.count(ReplicaState::Blocked);
-    if blocked > 0 {
-        notes.push(format!("capacity blocked: {} can't start", replicas(blocked)));
-    }
+    notes.extend(coming.note());
     let silent = observation.count(ReplicaState::Silent);
     if silent > 0 && *sight == Sight::Known {
         notes.push(format!(
@@ -47,4 +50,26 @@ pub(super) fn of(
         );
     }
     notes
+}
+
+/// What Kubernetes holds back, or would make of the answer. It counts with and without a source of load.
+pub(super) fn of_the_cluster(
+    policy: &Policy,
+    observation: &Observation,
+    blocked: &[BlockedCapacity],
+) -> Vec<String> {
+    let mut notes: Vec<String> = blocked.iter().map(of_blocked).collect();
+    if let Some(scale) = &observation.scale {
+        notes.extend(scale_target::of(policy, scale));
+    }
+    notes
+}
+
+fn of_blocked(group: &BlockedCapacity) -> String {
+    let what = match group.reason {
+        BlockedReason::CreateRefused => "can't be created",
+        _ => "can't start",
+    };
+    let because = if group.because.is_empty() { String::new() } else { format!(": {}", group.because) };
+    format!("capacity blocked: {} {what}{because}", replicas(group.replicas))
 }

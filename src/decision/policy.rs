@@ -43,6 +43,8 @@ pub struct Policy {
     /// Decision to ready: the prior until it is learned.
     #[serde(rename = "coldStartSeconds", with = "seconds")]
     pub cold_start: Duration,
+    /// Learn the cold start from the pods' own times and prefer it once enough starts were seen.
+    pub learn_cold_start: bool,
     /// What passes between a new number here and a new pod: age of the data, KEDA's poll or push, the HPA's sync and
     /// the steps of its scale-up rate limit. With `cold_start` it makes the [`Policy::lead`].
     #[serde(rename = "controlDelaySeconds", with = "seconds")]
@@ -83,6 +85,7 @@ impl Policy {
             min: 1,
             max,
             cold_start: Duration::from_mins(3),
+            learn_cold_start: true,
             control_delay: Duration::from_secs(25),
             drain: Duration::from_secs(30),
             acceptable_queue: QueueAllowance::Seconds(5.0),
@@ -109,26 +112,40 @@ impl Policy {
         }
     }
 
-    /// One lead time: from the load as it was measured to capacity that is ready for it.
+    /// One lead time with the configured cold start: from the load as it was measured to capacity that is ready for it.
+    /// The one in effect is in [`Decision::lead`](super::Decision::lead).
     #[must_use]
     pub fn lead(&self) -> Duration {
-        self.cold_start + self.control_delay
+        self.lead_with(self.cold_start)
     }
 
-    /// The same policy, whatever the tiers are called.
+    /// One lead time with this cold start.
+    #[must_use]
+    pub fn lead_with(&self, cold_start: Duration) -> Duration {
+        cold_start + self.control_delay
+    }
+
+    /// The same policy, whatever the tiers are called and whether they have a source of load by now.
     #[must_use]
     pub fn same_terms(&self, other: &Self) -> bool {
-        self == other || Self { tier: other.tier.clone(), ..self.clone() } == *other
+        let Self { tier, floors_only, .. } = other;
+        self == other || Self { tier: tier.clone(), floors_only: *floors_only, ..self.clone() } == *other
     }
 
-    /// How long a lower number must have been enough before it is answered.
+    /// How long a lower number must have been enough before it is answered, with the configured cold start.
+    #[must_use]
+    pub fn hold(&self) -> Duration {
+        self.hold_with(self.cold_start)
+    }
+
+    /// The same with this cold start.
     ///
     /// Auto is the longer of one lead time and drain + cold start: giving a replica back and needing it again costs both.
     #[must_use]
-    pub fn hold(&self) -> Duration {
+    pub fn hold_with(&self, cold_start: Duration) -> Duration {
         match self.scale_down.hold {
             Hold::Fixed(span) => span,
-            Hold::Auto => self.lead().max(self.drain + self.cold_start),
+            Hold::Auto => self.lead_with(cold_start).max(self.drain + cold_start),
         }
     }
 }

@@ -41,6 +41,15 @@ impl RequestShape {
         Some(Self { input, uncached_input, output })
     }
 
+    /// Lengths that can be calculated with.
+    pub(super) fn is_sane(&self) -> bool {
+        let is_length = |tokens: f64| sane(Some(tokens)) == Some(tokens);
+        self.input > 0.0
+            && self.output > 0.0
+            && self.uncached_input <= self.input
+            && [self.input, self.uncached_input, self.output].into_iter().all(is_length)
+    }
+
     /// What a request costs, in replica-seconds: each of its tokens at 1 / the rate of its kind.
     pub(super) fn cost(&self, rates: TokenRates) -> f64 {
         self.uncached_input / rates.input_tokens_per_second + self.output / rates.output_tokens_per_second

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::decision::explanation::{Capacity, Known, Reason};
     use crate::decision::policy::TokenRates;
-    use crate::decision::{Answer, BoundKind, ReplicaObservation, TierId};
+    use crate::decision::{Answer, BoundKind, ColdStart, ReplicaObservation, TierId};
 
     fn at(seconds: f64) -> DateTime<Utc> {
         DateTime::from_timestamp(6_000_000, 0).unwrap() + TimeDelta::milliseconds((seconds * 1000.0) as i64)
@@ -190,6 +190,8 @@ mod tests {
             },
             known: Known { expected: 1, known: 1 },
             lead: Duration::ZERO,
+            cold_start: ColdStart::configured(Duration::ZERO),
+            blocked: Vec::new(),
             notes: Vec::new(),
         }
     }

@@ -172,7 +172,7 @@ impl Scaler {
     /// Answers from what is published; its streams end when `stop` is cancelled.
     #[must_use]
     pub fn new(published: Published, clock: Clock, counters: Counters, stop: CancellationToken) -> Self {
-        Self { answers: Answers { published, clock, counters }, edges: Edges::new(), stop }
+        Self { answers: Answers { published, clock, counters }, edges: Edges::default(), stop }
     }
 
     /// Wakes the streams on what is published from now on. Without it they push on their heartbeat alone. Never returns.

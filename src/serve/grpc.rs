@@ -11,11 +11,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server as TonicServer;
 
+use super::accepting::{Accepting, HTTP2_PREFACE, Limits, WhenFull};
 use super::external_scaler::Scaler;
 use super::health::{HealthService, Readiness};
 use super::observed::Observed;
@@ -37,16 +36,18 @@ const MAX_CONCURRENT_STREAMS: u32 = 65_536;
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
 /// Pings on an idle connection: KEDA's client sends none, and a dead peer would keep its streams for ever.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long a ping may stay unanswered.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Largest request: a ScaledObject's metadata, which etcd limits to 1.5 MiB with everything around it.
 const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
 
-/// Pause after a failed accept: out of file descriptors is not over at once, and the loop must not spin meanwhile.
-const PAUSE_AFTER_ACCEPT_ERROR: Duration = Duration::from_millis(100);
+/// Connections at a time. KEDA's operator opens one for each address and set of TLS settings (since 2.20; one per address
+/// before). A file holds up to 1000 tiers; if each had a TLS set-up of its own, and the operator had just been restarted
+/// while pings still keep the connections of the old one, that would be 2000. The usual figure is 1.
+const CONNECTIONS: usize = 2048;
 
 /// The default of [`Options::drain`]; a pod's `terminationGracePeriodSeconds` must be longer.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -110,7 +111,9 @@ impl Server {
     /// # Errors
     /// When the port can't be bound.
     pub async fn bind(address: SocketAddr, options: Options) -> Result<Self, ServeError> {
-        Ok(Self { accepting: Accepting::bind(address).await?, options })
+        let limits =
+            Limits { connections: CONNECTIONS, when_full: WhenFull::Wait, first_bytes: Some(HTTP2_PREFACE) };
+        Ok(Self { accepting: Accepting::bind(address, limits).await?, options })
     }
 
     /// Where it listens.
@@ -174,48 +177,5 @@ pub(super) async fn drain_within(
             tracing::warn!(deadline_seconds = deadline.as_secs_f64(), "connections still open after the drain");
             Ok(Drained::DeadlinePassed)
         }
-    }
-}
-
-/// A bound port.
-#[derive(Debug)]
-pub(super) struct Accepting {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl Accepting {
-    pub(super) async fn bind(address: SocketAddr) -> Result<Self, ServeError> {
-        let refused = |error| ServeError::Bind { address, error };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
-        Ok(Self { listener, address })
-    }
-
-    pub(super) fn local_addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The connections as they come. An accept that fails is told once, and tried again after a pause.
-    pub(super) fn connections(self) -> impl Stream<Item = io::Result<TcpStream>> {
-        stream::unfold((self.listener, false), |(listener, mut told)| async move {
-            loop {
-                match listener.accept().await {
-                    Ok((connection, _)) => {
-                        if let Err(error) = connection.set_nodelay(true) {
-                            tracing::debug!(%error, "connection closed before it was served");
-                            continue;
-                        }
-                        return Some((Ok(connection), (listener, false)));
-                    }
-                    Err(error) => {
-                        if !std::mem::replace(&mut told, true) {
-                            tracing::warn!(%error, "connections can't be accepted");
-                        }
-                        tokio::time::sleep(PAUSE_AFTER_ACCEPT_ERROR).await;
-                    }
-                }
-            }
-        })
     }
 }

@@ -22,13 +22,17 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::grpc::{Accepting, Drained, ServeError, drain_within};
+use super::accepting::{Accepting, HTTP2_PREFACE, Limits, WhenFull};
+use super::grpc::{Drained, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, ServeError, drain_within};
 use super::observed::Observed;
 use crate::proto::external_scaler_server::ExternalScalerServer;
 use crate::snapshot::{Published, Snapshot};
 
 /// Drain of the health listener: probes are single short calls.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Connections at a time: a kubelet opens one for each probe and closes it; the rest is for people with `grpcurl`.
+const CONNECTIONS: usize = 32;
 
 /// Is the server ready? Shared by every listener, so that they agree.
 #[derive(Clone, Debug)]
@@ -173,7 +177,12 @@ impl HealthListener {
     /// # Errors
     /// When the port can't be bound.
     pub async fn bind(address: SocketAddr, readiness: Readiness) -> Result<Self, ServeError> {
-        Ok(Self { accepting: Accepting::bind(address).await?, readiness })
+        let limits = Limits {
+            connections: CONNECTIONS,
+            when_full: WhenFull::CloseOldest,
+            first_bytes: Some(HTTP2_PREFACE),
+        };
+        Ok(Self { accepting: Accepting::bind(address, limits).await?, readiness })
     }
 
     /// Where it listens.
@@ -190,6 +199,8 @@ impl HealthListener {
     pub async fn run(self, end: CancellationToken) -> Result<Drained, ServeError> {
         let service = HealthService::server(self.readiness, end.clone());
         let serving = tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .add_service(service)
             .serve_with_incoming_shutdown(self.accepting.connections(), end.clone().cancelled_owned());
         drain_within(DRAIN_DEADLINE, end, serving).await

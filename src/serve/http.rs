@@ -1,9 +1,13 @@
 //! The operator's HTTP port: the page, the API, the scaler's own metrics, liveness and readiness.
 //!
 //! Every answer is made from the published snapshot; no request waits for anything. The port is read-only and has no
-//! authentication: it shows load and configuration, so it belongs inside the cluster.
+//! authentication: it shows load and configuration, so it belongs inside the cluster. Whatever is done to it, KEDA's port is
+//! served: connections are few and none may dawdle.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -13,10 +17,16 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use maud::Markup;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
+use super::accepting::{Accepting, Limits, WhenFull};
 use super::api::{ErrorReply, TierReply, TiersReply};
+use super::grpc::ServeError;
 use super::page::{self, Refresh, View};
 use crate::clock::Clock;
 use crate::decision::TierId;
@@ -29,6 +39,14 @@ pub const OPENMETRICS_CONTENT_TYPE: &str = "application/openmetrics-text; versio
 const CONTENT_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
+/// Connections at a time: two or three Prometheus servers, the kubelet, and browsers, which open up to six each. A further
+/// one takes the place of the oldest, which costs a keep-alive and no request; so a small number turns nobody away.
+pub const CONNECTIONS: usize = 64;
+
+/// How long a request's head may take from its connection or from the answer before it, and so how long a connection may
+/// idle: a browser sends a head in one packet, and opening a new connection costs a page or a scrape nothing.
+pub const HEAD_WITHIN: Duration = Duration::from_secs(10);
+
 /// Renders the scaler's own metrics.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
@@ -37,6 +55,55 @@ struct Shared {
     published: Published,
     metrics: RenderMetrics,
     clock: Clock,
+}
+
+/// The HTTP port, bound.
+#[derive(Debug)]
+pub struct PagePort {
+    accepting: Accepting,
+}
+
+impl PagePort {
+    /// Binds the port; nothing is answered before [`PagePort::serve`].
+    ///
+    /// # Errors
+    /// When the port can't be bound.
+    pub async fn bind(address: SocketAddr) -> Result<Self, ServeError> {
+        let limits = Limits {
+            connections: CONNECTIONS,
+            when_full: WhenFull::CloseOldest,
+            // The head's time-out sees to it, for each request.
+            first_bytes: None,
+        };
+        Ok(Self { accepting: Accepting::bind(address, limits).await? })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.accepting.local_addr()
+    }
+
+    /// Answers until it is dropped; what is open then is cut with it.
+    pub async fn serve(mut self, router: Router) -> Infallible {
+        let mut protocol = http1::Builder::new();
+        protocol.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+        let mut open = JoinSet::new();
+        loop {
+            tokio::select! {
+                connection = self.accepting.next() => {
+                    let service = TowerToHyperService::new(router.clone());
+                    let serving = protocol.serve_connection(TokioIo::new(connection), service);
+                    open.spawn(async move {
+                        if let Err(error) = serving.await {
+                            tracing::debug!(%error, "http connection ended");
+                        }
+                    });
+                }
+                Some(_) = open.join_next() => {}
+            }
+        }
+    }
 }
 
 /// The routes of the HTTP port. The clock only tells how old the snapshot is.

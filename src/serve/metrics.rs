@@ -4,6 +4,7 @@
 //! no sample, never a 0. Labels are bounded: `namespace` and `tier` by the configuration, the others by this program's
 //! own words. `docs/metrics.md` lists every family.
 
+mod cold_start;
 mod families;
 
 use std::fmt;
@@ -42,6 +43,7 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
         answer(&mut series, status);
         demand(&mut series, status);
         supply(&mut series, status);
+        cold_start::families(&mut series, &status.decision);
         policy(&mut series, status);
         counted(&mut series, counters, snapshot.at);
     }

@@ -11,6 +11,7 @@ use crate::decision::{Answer, Decision, TierId};
 use crate::snapshot::{ConfigStatus, Snapshot, TierStatus};
 
 mod asks;
+mod cold_start;
 mod overview;
 mod plot;
 mod supply;

@@ -22,12 +22,21 @@ use tonic::codegen::BoxStream;
 use super::external_scaler::{Answers, metric_spec};
 use crate::proto::{GetMetricSpecResponse, IsActiveResponse, ScaledObjectRef};
 
-/// How often `true` is repeated while active. KEDA needs no more than one in 10 s; each costs it a status update.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long until `true` is repeated while active, drawn anew each time. KEDA needs no more than one in 10 s; each costs it
+/// a status update. Drawn, because KEDA opens all its streams within seconds of its start: at a fixed pace 20,000 of them
+/// would for ever send within the same few seconds, and the calls on their connection would wait.
+pub(super) const HEARTBEAT_SECONDS: std::ops::Range<f64> = 10.0..20.0;
 
 /// A stream's age, drawn at random between the two: old enough to be rare, young enough that replicas of this server
 /// get their share, and spread so that 20,000 streams don't come back in one second.
 pub(super) const MAX_AGE_SECONDS: std::ops::RangeInclusive<u64> = 600..=1800;
+
+/// An edge so soon after a push says nothing new to KEDA.
+const JUST_PUSHED: Duration = Duration::from_secs(1);
+
+fn random_heartbeat() -> Duration {
+    Duration::from_secs_f64(rand::random_range(HEARTBEAT_SECONDS))
+}
 
 fn random_age() -> Duration {
     Duration::from_secs(rand::random_range(MAX_AGE_SECONDS))
@@ -43,8 +52,16 @@ pub(super) fn is_active(
     stop: CancellationToken,
 ) -> BoxStream<IsActiveResponse> {
     let now = Instant::now();
-    let state =
-        Pushes { answers, asker, edges, stop, ends_at: now + random_age(), was_active: false, next: now };
+    let state = Pushes {
+        answers,
+        asker,
+        edges,
+        stop,
+        ends_at: now + random_age(),
+        woken: false,
+        pushed: None,
+        next: now,
+    };
     Box::pin(stream::unfold(state, Pushes::next))
 }
 
@@ -54,7 +71,10 @@ struct Pushes {
     edges: watch::Receiver<()>,
     stop: CancellationToken,
     ends_at: Instant,
-    was_active: bool,
+    /// The tier has become active since the last look.
+    woken: bool,
+    /// When `true` was pushed last.
+    pushed: Option<Instant>,
     /// When `true` is due again, or when a declaration that got lost is made again.
     next: Instant,
 }
@@ -66,25 +86,34 @@ impl Pushes {
             if self.stop.is_cancelled() || now >= self.ends_at {
                 return None;
             }
-            let active = self.answers.is_active_now(&self.asker);
             let due = now >= self.next;
-            let push = active && (due || !self.was_active);
-            self.was_active = active;
-            if due || push {
-                self.next = now + HEARTBEAT;
-            }
-            if push {
-                return Some((Ok(IsActiveResponse { result: true }), self));
-            }
-            if due && !active {
-                self.answers.declare_again(&self.asker);
+            let woken = std::mem::take(&mut self.woken) && !self.just_pushed(now);
+            if due || woken {
+                let active = self.answers.is_active_now(&self.asker);
+                if due || active {
+                    self.next = now + random_heartbeat();
+                }
+                if active {
+                    self.pushed = Some(now);
+                    return Some((Ok(IsActiveResponse { result: true }), self));
+                }
+                if due {
+                    self.answers.declare_again(&self.asker);
+                }
             }
             tokio::select! {
                 () = self.stop.cancelled() => {}
-                changed = self.edges.changed() => changed.ok()?,
+                changed = self.edges.changed() => {
+                    changed.ok()?;
+                    self.woken = true;
+                }
                 () = sleep_until(self.next.min(self.ends_at)) => {}
             }
         }
+    }
+
+    fn just_pushed(&self, now: Instant) -> bool {
+        self.pushed.is_some_and(|at| now.saturating_duration_since(at) < JUST_PUSHED)
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::supply::Stage;
+
 /// What stands for an unknown number.
 pub const UNKNOWN: &str = "–";
 
@@ -23,6 +25,20 @@ pub fn words(name: &str) -> &str {
         "deadBand" => "dead band",
         "unknownLoad" => "unknown load",
         same => same,
+    }
+}
+
+/// What shortens a stage of a cold start.
+#[must_use]
+pub fn shortened_by(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Gated => "more quota for this tier, or a higher priority in its queue",
+        Stage::Unscheduled => "warm nodes or reserved capacity",
+        Stage::Pulling => "images pulled to the nodes beforehand, or a smaller image",
+        Stage::Init => "weights on local NVMe or in a cache that nodes share",
+        Stage::Loading => {
+            "a compile cache that is kept, and weights close by; readiness only after a warm-up request"
+        }
     }
 }
 

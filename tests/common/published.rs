@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
 use keda_vllm_scaler::decision::policy::TokenRates;
-use keda_vllm_scaler::decision::{Answer, BoundKind, Decision, Observation, Policy, TierId};
+use keda_vllm_scaler::decision::{Answer, BoundKind, ColdStart, Decision, Observation, Policy, TierId};
 use keda_vllm_scaler::snapshot::{ConfigStatus, Declare, Published, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
 
@@ -98,6 +98,8 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         capacity: Capacity { rates: policy.capacity.prior, source: "configured".into(), fit: String::new() },
         known: Known { expected: 0, known: 0 },
         lead: policy.lead(),
+        cold_start: ColdStart::configured(policy.cold_start),
+        blocked: Vec::new(),
         notes: Vec::new(),
     };
     TierStatus {

@@ -9,13 +9,14 @@ use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
 use keda_vllm_scaler::decision::observation::{ActivatorObservation, CountedTotals, ReplicaLoad, TierLoad};
 use keda_vllm_scaler::decision::policy::{Floor, Ramp, TokenRates};
 use keda_vllm_scaler::decision::{
-    Answer, Ask, Bound, BoundKind, Decision, Observation, Policy, ReplicaObservation, ReplicaState,
-    SignalKind, TierId,
+    Answer, Ask, Bound, BoundKind, ColdStart, Decision, Observation, PathStarts, Policy, ReplicaObservation,
+    ReplicaState, SignalKind, StageTime, StartPath, TierId,
 };
 use keda_vllm_scaler::history::HistoryPoint;
 use keda_vllm_scaler::quantile::Quantile;
 use keda_vllm_scaler::schedule::Window;
 use keda_vllm_scaler::snapshot::{ConfigStatus, FloorAhead, Published, Snapshot, StoreStatus, TierStatus};
+use keda_vllm_scaler::supply::{Stage, Start};
 use tokio::sync::{mpsc, watch};
 
 /// A Monday at 9:52:30 in Berlin, some minutes after the ramp.
@@ -169,11 +170,50 @@ fn recent() -> Vec<HistoryPoint> {
         .collect()
 }
 
+/// Learned from twelve starts on new nodes.
+fn cold_start() -> ColdStart {
+    let span = Duration::from_secs;
+    let stage = |stage, p50, p90| StageTime { stage, p50: span(p50), p90: span(p90) };
+    ColdStart {
+        in_effect: span(180),
+        learned: true,
+        because: "learned: p90 of 12 starts (new node, image pulled, 1 not seen to their end)".to_owned(),
+        path: Some(StartPath::NewNodeImagePulled),
+        paths: Arc::new(vec![PathStarts {
+            path: StartPath::NewNodeImagePulled,
+            starts: 12,
+            censored: 1,
+            p50: span(150),
+            p90: span(180),
+            stages: vec![
+                stage(Stage::Gated, 0, 0),
+                stage(Stage::Unscheduled, 48, 61),
+                stage(Stage::Pulling, 64, 70),
+                stage(Stage::Init, 0, 0),
+                stage(Stage::Loading, 38, 52),
+            ],
+        }]),
+    }
+}
+
 fn busy_observation() -> Observation {
     let mut replicas: Vec<_> = (0..6)
         .map(|n| replica(n, ReplicaState::Ready, TimeDelta::minutes(i64::from(40 + 300 * n))))
         .collect();
-    replicas.push(replica(6, ReplicaState::Starting, TimeDelta::seconds(95)));
+    replicas.push(ReplicaObservation {
+        start: Some(Start {
+            created: morning() - TimeDelta::seconds(95),
+            scheduled: Some(morning() - TimeDelta::seconds(47)),
+            initialised: None,
+            init_seconds: 0.0,
+            container_started: None,
+            ready: None,
+            stage: Some(Stage::Pulling),
+            blocked: None,
+            restarts: 0,
+        }),
+        ..replica(6, ReplicaState::Starting, TimeDelta::seconds(95))
+    });
     replicas.push(ReplicaObservation {
         error: Some("connect: connection refused (10.4.7.7:8000)".to_owned()),
         page_age: Some(Duration::from_secs(74)),
@@ -274,6 +314,8 @@ pub(crate) fn busy() -> TierStatus {
         },
         known: Known { expected: 7, known: 6 },
         lead: Duration::from_secs(230),
+        cold_start: cold_start(),
+        blocked: Vec::new(),
         notes: vec!["1 replica is silent: counted as idle for growth and as full for giving back".to_owned()],
     };
     TierStatus {

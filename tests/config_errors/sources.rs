@@ -6,20 +6,22 @@ use super::{load, only_problem, problems, refused, tier_with};
 
 #[test]
 fn a_tier_has_exactly_one_source_that_this_version_knows() {
-    for (kind, value) in [("kubernetes", "{port: metrics}"), ("prometheus", "{url: 'http://p'}")] {
-        refused(
-            &format!("source: {{{kind}: {value}}}"),
-            &format!("source.{kind}"),
-            &format!("`{kind}` is not supported by this version: use `dns` or `fixed`"),
-        );
-    }
-    refused("source: {}", "source", "0 of `dns`, `fixed` are given: write exactly one");
+    refused(
+        "source: {prometheus: {url: 'http://p'}}",
+        "source.prometheus",
+        "`prometheus` is not supported by this version: use `kubernetes`, `dns` or `fixed`",
+    );
+    refused("source: {}", "source", "0 of `kubernetes`, `dns`, `fixed` are given: write exactly one");
     refused(
         "source: {dns: {host: a, port: 1}, fixed: {urls: ['a:1']}}",
         "source",
-        "2 of `dns`, `fixed` are given: write exactly one",
+        "2 of `kubernetes`, `dns`, `fixed` are given: write exactly one",
     );
-    refused("source: http://a", "source", "a single value where a mapping belongs: write `dns`, `fixed`");
+    refused(
+        "source: http://a",
+        "source",
+        "a single value where a mapping belongs: write `kubernetes`, `dns`, `fixed`",
+    );
     refused("source: {static: {urls: ['a:1']}}", "source.static", "unknown key");
 }
 

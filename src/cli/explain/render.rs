@@ -8,8 +8,10 @@ use super::style::{Side, Style, Table, Tone, bar, plain, push};
 use super::view::{Answer, Config, Decision, Status, Store, Tier, Tiers};
 use crate::serve::words::{UNKNOWN, decimal, maybe, quantity, span, words};
 
+mod cold_start;
 mod supply;
 
+use cold_start::cold_start;
 use supply::{floors, supply};
 
 /// How wide an ask's bar is.
@@ -88,6 +90,7 @@ pub(super) fn one(tier: &Tier, style: Style) -> String {
     bounds(&mut out, &status.decision, style);
     floors(&mut out, status, now, style);
     supply(&mut out, status, now, style);
+    cold_start(&mut out, &status.decision, style);
     policy(&mut out, status, style);
     out
 }
@@ -281,7 +284,12 @@ fn policy(out: &mut String, status: &Status, style: Style) {
         format_args!(
             "  lead      {}, of which {} cold start\n",
             seconds(decision.lead_seconds),
-            seconds(policy.cold_start_seconds)
+            seconds(
+                decision
+                    .cold_start
+                    .as_ref()
+                    .map_or(policy.cold_start_seconds, |cold_start| cold_start.in_effect_seconds)
+            )
         ),
     );
     push(

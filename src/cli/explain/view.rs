@@ -4,6 +4,9 @@
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
+use crate::decision::StartPath;
+use crate::supply::Stage;
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Error {
     pub(super) error: String,
@@ -104,8 +107,40 @@ pub(super) struct Decision {
     pub(super) known: Known,
     #[serde(default)]
     pub(super) lead_seconds: f64,
+    pub(super) cold_start: Option<ColdStart>,
     #[serde(default)]
     pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ColdStart {
+    pub(super) in_effect_seconds: f64,
+    #[serde(default)]
+    pub(super) because: String,
+    pub(super) path: Option<StartPath>,
+    #[serde(default)]
+    pub(super) paths: Vec<PathStarts>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PathStarts {
+    pub(super) path: StartPath,
+    pub(super) starts: u32,
+    pub(super) censored: u32,
+    pub(super) p50_seconds: f64,
+    pub(super) p90_seconds: f64,
+    #[serde(default)]
+    pub(super) stages: Vec<StageTime>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StageTime {
+    pub(super) stage: Stage,
+    pub(super) p50_seconds: f64,
+    pub(super) p90_seconds: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,9 +216,16 @@ pub(super) struct Replica {
     pub(super) name: String,
     pub(super) state: String,
     pub(super) since: Option<DateTime<Utc>>,
+    pub(super) start: Option<Start>,
     pub(super) load: Option<Load>,
     pub(super) page_age_seconds: Option<f64>,
     pub(super) error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Start {
+    pub(super) stage: Option<Stage>,
+    pub(super) blocked: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -45,6 +45,7 @@ pub(in crate::config) fn policy(
         min,
         max,
         cold_start: section.get("coldStart")?,
+        learn_cold_start: section.get("learnColdStart")?,
         control_delay: control_delay?,
         drain: section.get("drain")?,
         acceptable_queue: section.allowance("acceptableQueue")?,

@@ -22,12 +22,16 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
         );
     };
     Reading::Asks(Asked {
-        low: (load.running.low + load.waiting.low) / bound.size,
+        low: (load.running.low + scene.backlog()) / bound.size,
         high: (load.running.high + load.waiting.high) / bound.size,
         saturated: false,
         because: format!(
-            "({:.0} running + {:.0} waiting) / {:.0} a replica ({})",
-            load.running.low, load.waiting.low, bound.size, bound.binds
+            "({:.0} running + {:.0} waiting{}) / {:.0} a replica ({})",
+            load.running.low,
+            load.waiting.low,
+            scene.under_way(),
+            bound.size,
+            bound.binds
         ),
     })
 }

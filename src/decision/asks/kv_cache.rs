@@ -20,9 +20,11 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     }
     let target = policy.signals.kv_cache.target;
     let per_request = capacity.kv_tokens.map_or(0.0, |tokens| shape.mean_context() / tokens);
-    let (waiting_low, waiting_high) = (load.waiting.low * per_request, load.waiting.high * per_request);
+    let (waiting_low, waiting_high) = (scene.backlog() * per_request, load.waiting.high * per_request);
     let waiting = if waiting_low > 0.0 {
-        format!(" + {waiting_low:.2} for {:.0} waiting requests", load.waiting.low)
+        format!(" + {waiting_low:.2} for {:.0} waiting requests{}", load.waiting.low, scene.under_way())
+    } else if load.waiting.low > 0.0 && per_request > 0.0 {
+        format!(", {:.0} waiting requests{}", load.waiting.low, scene.under_way())
     } else if load.waiting.low > 0.0 {
         ", the waiting requests' part is unknown".to_owned()
     } else {

@@ -17,10 +17,10 @@ pub(in crate::decision) const SMOOTHED_OVER: Duration = Duration::from_secs(45);
 /// `ready x p95 / target`, the ratio clamped to 2 and smoothed.
 ///
 /// Latency lags: it tells of requests that have finished. So it corrects and doesn't drive: it is off unless a target
-/// is given, it enters only when it asks for more than what is ready, and while replicas are starting it asks for no
-/// more than what is coming, because the answer to this latency is already under way.
+/// is given, it enters only when it asks for more than what is ready, and what is coming is taken off it (upward), because
+/// that much of the answer to this latency is already under way.
 pub(super) fn ask(scene: &Scene<'_>) -> Reading {
-    let Scene { policy, load, observation, memory, .. } = scene;
+    let Scene { policy, load, observation, memory, coming, .. } = scene;
     let signal = &policy.signals.latency;
     if signal.queue_time_p95.is_none() && signal.time_to_first_token_p95.is_none() {
         return Reading::Silent("no target".to_owned());
@@ -38,16 +38,11 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     if smoothed <= 1.0 {
         return Reading::Silent(format!("p95 at {smoothed:.2} of its target{estimated}: nothing to correct"));
     }
-    let starting = observation.count(crate::decision::ReplicaState::Starting);
-    let coming = |serving: u32| if starting > 0 { f64::from(serving + starting) } else { f64::INFINITY };
-    let asked = |serving: u32| (f64::from(serving) * smoothed).min(coming(serving));
-    let low = asked(load.ready);
-    let high = asked(load.ready + load.unknown);
-    let credit = if starting > 0 {
-        format!(", at most the {starting} that are starting on top")
-    } else {
-        String::new()
-    };
+    let asked = f64::from(load.ready) * smoothed;
+    let low = coming.guard(asked, load.ready);
+    let high = f64::from(load.ready + load.unknown) * smoothed;
+    let credit =
+        if low < asked { format!(", less the {} that are coming", coming.replicas) } else { String::new() };
     Reading::Asks(Asked {
         low,
         high,

@@ -35,7 +35,19 @@ fn asks(policy: &Policy, observation: &Observation, memory: &Memory) -> Vec<Cons
     let shape = RequestShape::observed(&observation.load).unwrap_or(RequestShape::ASSUMED);
     let capacity = ReplicaCapacity::of(policy, observation, memory, &shape);
     let load = Load::of(observation, memory, &capacity, &Sight::Known);
-    all(&Scene { policy, observation, memory, load: &load, capacity: &capacity, shape: &shape }, 0)
+    let now = crate::decision::fixtures::at("10:00");
+    let horizon = memory.horizon(policy, 0);
+    let coming = Coming::of(observation, memory, &horizon, now, 0);
+    let scene = Scene {
+        policy,
+        observation,
+        memory,
+        load: &load,
+        capacity: &capacity,
+        shape: &shape,
+        coming: &coming,
+    };
+    all(&scene, 0)
 }
 
 fn ask(policy: &Policy, observation: &Observation, signal: SignalKind) -> Considered {
@@ -220,10 +232,13 @@ fn latency_is_off_without_a_target() {
 }
 
 #[test]
-fn latency_asks_for_no_more_than_what_is_coming() {
+fn what_is_coming_is_taken_off_the_latency_s_ask_upward_only() {
     let mut seen = three_ready(Some(180.0));
     seen.replicas.push(replica("d", ReplicaState::Starting));
-    assert_asks(&ask(&with_latency_target(), &seen, SignalKind::Latency), 4.0, 4.0);
+    assert_asks(&ask(&with_latency_target(), &seen, SignalKind::Latency), 5.0, 6.0);
+    seen.replicas.push(replica("e", ReplicaState::Starting));
+    seen.replicas.push(replica("f", ReplicaState::Starting));
+    assert_asks(&ask(&with_latency_target(), &seen, SignalKind::Latency), 6.0, 6.0);
 }
 
 #[test]

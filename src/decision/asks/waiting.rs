@@ -10,6 +10,9 @@ const SATURATED_SCRAPES: u32 = 3;
 /// The backlog is counted in replica-seconds of work, not in requests: ten long prompts aren't ten short ones. What it
 /// takes to drain it comes on top of what the arrivals take meanwhile, which is the token ask.
 ///
+/// Of the backlog only that part counts upward which a replica ordered now would still find (see
+/// [`Coming`](super::super::coming::Coming)).
+///
 /// Where nothing serves, the activator's queue is the whole backlog and nothing arrives at a replica.
 pub(super) fn ask(scene: &Scene<'_>, tokens: Option<&Asked>) -> Reading {
     let Scene { policy, load, capacity, shape, memory, .. } = scene;
@@ -32,15 +35,16 @@ pub(super) fn ask(scene: &Scene<'_>, tokens: Option<&Asked>) -> Reading {
     };
     let drain = policy.signals.waiting.drain.as_secs_f64().max(1e-3);
     let cost = shape.cost(capacity.rates);
-    let (low, high) = (load.waiting.low * cost / drain, load.waiting.high * cost / drain);
+    let (low, high) = (scene.backlog() * cost / drain, load.waiting.high * cost / drain);
     let because = if load.waiting.low > 0.0 {
         let queued = load.queued_at_activator.unwrap_or(0.0);
         let of_them = if queued > 0.0 { format!(" ({queued:.0} at the activator)") } else { String::new() };
         format!(
-            "{:.0} requests wait{of_them}: {:.1} replica-seconds of work / {drain:.0} s = {low:.2}, on top of \
+            "{:.0} requests wait{of_them}{}: {:.1} replica-seconds of work / {drain:.0} s = {low:.2}, on top of \
              {arrivals_low:.2}",
             load.waiting.low,
-            load.waiting.low * cost
+            scene.under_way(),
+            scene.backlog() * cost
         )
     } else {
         format!("nothing waits: {arrivals_low:.2} as for tokens")

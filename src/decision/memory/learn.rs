@@ -7,6 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::watched::{Watched, millis};
 use super::{Memory, ReplicaMemory, SignalMemory};
 use crate::decision::asks::latency;
+use crate::decision::cold_start::Horizon;
 use crate::decision::floors::FloorPlan;
 use crate::decision::load::{backlog, refused, tokens};
 use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState};
@@ -25,15 +26,19 @@ impl Memory {
     /// Takes an observation in. Once before each decide.
     pub fn learn(&mut self, policy: &Policy, observation: &Observation, now: DateTime<Utc>) {
         let at = self.clock.advance(now);
-        if !self.floors.holds(policy, now) {
-            self.floors = FloorPlan::of(policy, now);
+        if !policy.floors_only {
+            self.cold_starts.learn(policy, observation, now, at);
+        }
+        let Horizon { lead, hold, .. } = self.horizon(policy, at);
+        if !self.floors.holds(policy, lead, now) {
+            self.floors = FloorPlan::of(policy, lead, now);
         }
         if policy.floors_only {
             return;
         }
-        self.learn_since_start(policy, observation, at);
-        self.needs.forget(at, policy.hold());
-        self.answers.forget(at, policy.hold());
+        self.learn_since_start(hold, observation, at);
+        self.needs.forget(at, hold);
+        self.answers.forget(at, hold);
         if let Some(shape) = RequestShape::observed(&observation.load) {
             self.shape = Some(shape);
         }
@@ -56,9 +61,9 @@ impl Memory {
         self.learn_replicas(policy, observation, now, at);
     }
 
-    fn learn_since_start(&mut self, policy: &Policy, observation: &Observation, at: Watched) {
+    fn learn_since_start(&mut self, hold: Duration, observation: &Observation, at: Watched) {
         let Some(started) = self.started else { return };
-        if at.saturating_sub(started) >= millis(policy.hold()) {
+        if at.saturating_sub(started) >= millis(hold) {
             self.started = None;
             return;
         }

@@ -47,6 +47,11 @@ impl WatchedClock {
         self.watched
     }
 
+    /// The watched time up to the last instant.
+    pub(crate) fn watched(&self) -> Watched {
+        self.watched
+    }
+
     /// A new process begins here: what passed since the last instant was not watched.
     pub(crate) fn resume(&mut self, now: DateTime<Utc>) {
         self.last = Some(now);

@@ -112,8 +112,18 @@ impl TierSeries<'_> {
         is: &'static str,
         value: Option<f64>,
     ) {
+        self.with_labels(name, help, &[(label, is)], value);
+    }
+
+    pub(super) fn with_labels(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        more: &[(&'static str, &'static str)],
+        value: Option<f64>,
+    ) {
         let mut labels = self.labels();
-        labels.push((label, is.to_owned()));
+        labels.extend(more.iter().map(|(label, is)| (*label, (*is).to_owned())));
         self.page.maybe(name, help, labels, value);
     }
 

@@ -119,6 +119,12 @@ fn urgency(state: ReplicaState) -> u8 {
     }
 }
 
+/// Where a start is on its way.
+fn stage(replica: &ReplicaObservation) -> Option<&'static str> {
+    let starts = matches!(replica.state, ReplicaState::Starting | ReplicaState::Blocked);
+    Some(replica.start.as_ref().filter(|_| starts)?.stage?.name())
+}
+
 fn row(replica: &ReplicaObservation, now: DateTime<Utc>) -> Markup {
     let load = replica.load.as_ref();
     let age = replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at)));
@@ -128,9 +134,13 @@ fn row(replica: &ReplicaObservation, now: DateTime<Utc>) -> Markup {
         tr {
             th scope="row" {
                 (replica.name)
-                @if let Some(error) = &replica.error { span.error { (error) } }
+                @if let Some(blocked) = replica.start.as_ref().and_then(|start| start.blocked.as_ref()) { span.error { (blocked) } }
+                @else if let Some(error) = &replica.error { span.error { (error) } }
             }
-            td.state { span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state)) }
+            td.state {
+                span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state))
+                @if let Some(stage) = stage(replica) { span.muted { " " (stage) } }
+            }
             td.num data-label="Age" title=[replica.since.map(|at| from_now(now, at))] { (age) }
             td.num data-label="Running" { (maybe(load.and_then(|l| l.running))) }
             td.num data-label="Waiting" { (maybe(load.and_then(|l| l.waiting))) }

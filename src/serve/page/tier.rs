@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::{answer_number, asks, plot, supply};
+use super::{answer_number, asks, cold_start, plot, supply};
 use crate::decision::{Answer, Decision, Observation};
 use crate::quantile::Quantile;
 use crate::serve::words::{from_now, latency, maybe, percent, quantity, span, words};
@@ -23,6 +23,7 @@ pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
         (asks::bounds(&status.decision))
         (floors(status, snapshot.at))
         (supply::table(&status.observation, snapshot.at))
+        (cold_start::section(&status.decision.cold_start))
         (load(&status.observation))
         (policy(status))
     }
@@ -180,11 +181,11 @@ fn policy(status: &TierStatus) -> Markup {
             format!(
                 "{} ({} cold start, {} on the way)",
                 span(decision.lead),
-                span(policy.cold_start),
+                span(decision.cold_start.in_effect),
                 span(policy.control_delay)
             ),
         ),
-        ("Hold before giving back", span(policy.hold())),
+        ("Hold before giving back", span(policy.hold_with(decision.cold_start.in_effect))),
         ("Demand history", span(std::time::Duration::from_secs(status.history_minutes.saturating_mul(60)))),
     ];
     if !decision.capacity.fit.is_empty() {

@@ -58,7 +58,9 @@ struct TargetState {
     create_refused: Option<String>,
     /// Since when fewer pods are there than are ordered.
     missing_since: Option<DateTime<Utc>>,
-    /// From the HPA itself, where it may be read.
+    /// The HPA was read: what it tolerates counts, not what the ScaledObject wants.
+    hpa_read: bool,
+    /// From the HPA itself.
     hpa_tolerance: Option<f64>,
     warnings: Vec<String>,
 }
@@ -139,7 +141,7 @@ impl TierSource {
                     match scale::create_refused(client, resource, namespace, target).await {
                         Ok(refused) => state.create_refused = refused,
                         Err(trouble) => {
-                            state.warnings.push(format!("can't see why pods are missing: {trouble}"))
+                            state.warnings.push(format!("can't see why pods are missing: {trouble}"));
                         }
                     }
                 }
@@ -152,10 +154,11 @@ impl TierSource {
         }
         let Some(hpa) = asking.and_then(|object| object.hpa.as_ref()) else { return };
         match scale::hpa_tolerance(client, namespace, hpa).await {
-            Ok(tolerance) => state.hpa_tolerance = tolerance,
-            Err(Trouble::NotFound(_)) => state.hpa_tolerance = None,
+            Ok(tolerance) => (state.hpa_read, state.hpa_tolerance) = (true, tolerance),
+            Err(Trouble::NotFound(_)) => state.hpa_read = false,
             Err(trouble) => {
-                state.warnings.push(format!("the HPA's tolerance is taken from the ScaledObject: {trouble}"))
+                state.hpa_read = false;
+                state.warnings.push(format!("the HPA's tolerance is taken from the ScaledObject: {trouble}"));
             }
         }
     }
@@ -201,8 +204,7 @@ impl TierSource {
         };
         if let Some(object) = asking {
             object.tell(&self.tier.name, &mut facts);
-            if object.hpa.is_some() && state.warnings.is_empty() {
-                // The HPA was read: what it has is in force, whatever the ScaledObject wanted.
+            if state.hpa_read {
                 if facts.tolerance.is_some() && state.hpa_tolerance.is_none() {
                     warnings.push(
                         "the HPA lacks the tolerance that the ScaledObject sets: the cluster's feature gate \

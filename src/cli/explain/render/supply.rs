@@ -82,16 +82,27 @@ pub(super) fn supply(out: &mut String, status: &Status, now: DateTime<Utc>, styl
     table.write(out, style);
 }
 
+/// A replica that starts, with the stage that it is in.
+fn state(replica: &Replica) -> String {
+    let state = words(&replica.state);
+    let starts = matches!(replica.state.as_str(), "starting" | "blocked");
+    match replica.start.as_ref().filter(|_| starts).and_then(|start| start.stage) {
+        Some(stage) => format!("{state}, {}", stage.name()),
+        None => state.to_owned(),
+    }
+}
+
 fn replica_cells(replica: &Replica, now: DateTime<Utc>) -> Vec<String> {
     let load = replica.load.as_ref();
+    let blocked = replica.start.as_ref().and_then(|start| start.blocked.clone());
     vec![
         replica.name.clone(),
-        words(&replica.state).to_owned(),
+        state(replica),
         replica.since.map_or_else(|| UNKNOWN.to_owned(), |at| span(since(now, at))),
         maybe(load.and_then(|l| l.running)),
         maybe(load.and_then(|l| l.waiting)),
         load.and_then(|l| l.kv_usage).map_or_else(|| UNKNOWN.to_owned(), percent),
         replica.page_age_seconds.map_or_else(|| "never".to_owned(), seconds),
-        replica.error.clone().unwrap_or_default(),
+        blocked.or_else(|| replica.error.clone()).unwrap_or_default(),
     ]
 }
