@@ -1,0 +1,1 @@
+"""The machinery of the cluster proof: programs, API client, cases. Runs inside the namespace that `run` made."""

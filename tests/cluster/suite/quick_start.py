@@ -1,0 +1,77 @@
+"""What the documentation tells a newcomer to do, as it is printed, under the rights that its manifests give."""
+
+import os
+import time
+
+from rig import certificates
+from rig.cases import DOCUMENTED, DOCUMENTED_ADDRESSES, case
+from rig.objects import deployment
+from rig.tiers import serving, watched
+
+MANIFESTS = os.path.join(os.environ.get("RIG_ROOT", "."), "deploy", "kubernetes")
+OURS, SERVING = "keda-vllm-scaler", "serving"
+
+
+def with_token(c, account, namespace, name):
+    """A kubeconfig of a service account."""
+    token = c.api.kubectl("create", "token", account, "-n", namespace).strip()
+    file = os.path.join(c.cluster.state, f"{name}.kubeconfig")
+    certificates.kubeconfig(file, c.cluster.pki_file("ca.crt"), f"token: {token}")
+    return file
+
+
+@case("quick-start", seconds=90, ci=True, needs=["fleet", "kubernetes"])
+def quick_start(c):
+    """The quick start's manifests as printed, two servers under their own ServiceAccount: the count follows the load."""
+    with DOCUMENTED:
+        follow_the_page(c)
+
+
+def follow_the_page(c):
+    c.make_namespace(SERVING)
+    c.namespaces.append(OURS)
+    c.deploy("chat", namespace=SERVING, replicas=1, fleet_engine="h100-8b")
+    c.api.kubectl("apply", "--server-side", "-k", MANIFESTS)
+    c.api.kubectl("apply", "--server-side", "-f", os.path.join(MANIFESTS, "scaledobject.yaml"))
+    kubeconfig = with_token(c, OURS, OURS, "quick-start")
+    tiers = c.api.request("GET", f"/api/v1/namespaces/{OURS}/configmaps/keda-vllm-scaler")["data"]["tiers.yaml"]
+    servers = []
+    for number, address in enumerate(DOCUMENTED_ADDRESSES):
+        # What a pod gives a container, given to a process: its address, its token, its volume.
+        listen = ", ".join(f"{kind}: {address}:{port}" for kind, port in [("grpc", 6000), ("http", 8080), ("health", 8081)])
+        store = os.path.join(c.cluster.state, f"store-{number}")
+        text = f"listen: {{{listen}}}\nkubernetes: {{kubeconfig: {kubeconfig}}}\n" + tiers.replace("/var/lib/keda-vllm-scaler", store)
+        servers.append(c.scaler(name=f"quick-start-{number}", namespace=OURS, address=address, text=text))
+    serving(c, "chat", 1, namespace=SERVING)
+    c.wait(lambda: servers[0].answer(SERVING, "chat"), 40, "there is an answer")
+    answer = servers[0].answer(SERVING, "chat")
+    c.reaches("chat", answer, 40, "the count is the answer", namespace=SERVING)
+    c.fleet.load(SERVING, "chat", 4 * 28)
+    c.wait(lambda: c.spec_of("chat", namespace=SERVING) > answer, 60, "more load is more replicas")
+    c.check("under load", f"above {answer}", c.spec_of("chat", namespace=SERVING), True)
+    c.fleet.load(SERVING, "chat", 0)
+
+    holder = lambda: ((c.api.find("Lease", OURS, OURS) or {}).get("spec") or {}).get("holderIdentity")
+    c.wait(holder, 20, "one of the two holds the Lease")
+    c.check("the Lease is held by", "one of the two", holder(), any(server.name in holder() for server in servers))
+    ours = lambda: [e for e in c.api.list("Event", SERVING) if OURS in str(e.get("reportingComponent") or e.get("source"))]
+    c.wait(ours, 20, "an Event on the ScaledObject")
+    c.check("an Event tells what was decided", "an Event", ours()[-1]["message"], True)
+    refused = [line for server in servers for line in open(server.program.log) if "needs " in line or "forbidden" in line.lower()]
+    c.check("rights that were missing", [], refused[:2])
+
+
+@case("rights", seconds=40, ci=True, needs=["fleet", "kubernetes"])
+def rights(c):
+    """A server without rights names the one that it needs; its tier errs and the count stays."""
+    c.api.apply({"kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": c.namespace}})
+    kubeconfig = with_token(c, "nobody", c.namespace, "rights")
+    scaler = c.scaler([watched(c, "chat", least=1)], kubernetes={"kubeconfig": kubeconfig})
+    c.deploy("chat", replicas=2)
+    serving(c, "chat", 2)
+    c.scale_by(scaler, "chat")
+    needs = f"needs list,watch on pods in namespace {c.namespace}"
+    c.wait(lambda: needs in open(scaler.program.log).read(), 30, needs)
+    c.check("the log names the right", needs, needs, True)
+    c.wait(lambda: (c.asked("chat") or {}).get("status") == "False", 40, "the HPA gets an error")
+    c.stays("chat", 2, 8, "the count stays")
