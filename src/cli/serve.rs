@@ -23,8 +23,14 @@ pub struct Args {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t, env = "KEDA_VLLM_SCALER_LOG_FORMAT")]
     log_format: LogFormat,
-    /// What is logged: a level, or directives such as `info,keda_vllm_scaler::scrape=debug`.
-    #[arg(long, default_value = "info", value_name = "FILTER", env = "KEDA_VLLM_SCALER_LOG")]
+    /// What is logged: a level, or directives such as `info,keda_vllm_scaler::scrape=debug`. (What `kube_runtime` says of
+    /// watches is said by the source in its own words.)
+    #[arg(
+        long,
+        default_value = "info,kube_runtime=off",
+        value_name = "FILTER",
+        env = "KEDA_VLLM_SCALER_LOG"
+    )]
     log: String,
 }
 
