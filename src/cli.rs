@@ -76,6 +76,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(args) => schema::run(&args),
         Command::Read(args) => read::run(args).await,
         Command::Explain(args) => explain::run(args).await,
-        Command::Demo(args) => demo::run(args).await,
+        Command::Demo(args) => Box::pin(demo::run(args)).await,
     }
 }

@@ -8,7 +8,7 @@ mod declared;
 mod reload;
 mod tier;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +92,8 @@ struct ControlLoop {
     events: mpsc::Sender<(TierId, TierEvent)>,
     finished_minutes: Vec<(TierId, HistoryPoint)>,
     committed_minute: i64,
+    /// Tiers whose answer rose and whose memory is not written yet.
+    raised: BTreeSet<TierId>,
     ready: bool,
     snapshot: watch::Sender<Arc<Snapshot>>,
     tasks: TaskTracker,
@@ -135,6 +137,7 @@ pub async fn start(
         events: events_in,
         finished_minutes: Vec::new(),
         committed_minute: now.timestamp().div_euclid(60),
+        raised: BTreeSet::new(),
         // A file without tiers has nothing to wait for: its ScaledObjects declare theirs.
         ready: options.config.tiers.is_empty(),
         in_force: options.config,
@@ -215,12 +218,17 @@ impl ControlLoop {
         }
         self.expire_declared(now);
         self.commit_minutes(now);
+        self.commit_raised(now);
     }
 
     fn decide(&mut self, id: &TierId, now: DateTime<Utc>) {
         let Some(tier) = self.tiers.get_mut(id) else { return };
+        let before = tier.required();
         if let Some(point) = tier.decide(self.counters.trigger_warnings(id, now), now) {
             self.finished_minutes.push((id.clone(), point));
+        }
+        if tier.required() > before {
+            self.raised.insert(id.clone());
         }
         if !self.ready && self.tiers.values().all(Tier::had_first_round) {
             info!(tiers = self.tiers.len(), "ready");
@@ -240,6 +248,19 @@ impl ControlLoop {
         }
         let points = std::mem::take(&mut self.finished_minutes);
         self.history.commit(now, points, self.memories());
+    }
+
+    /// A process that takes up an answer which was raised meanwhile would fall back to the lower one: a raised answer isn't
+    /// left to the end of the minute. At most once a tick.
+    fn commit_raised(&mut self, now: DateTime<Utc>) {
+        let raised = std::mem::take(&mut self.raised);
+        let memories: Vec<(TierId, Vec<u8>)> = raised
+            .into_iter()
+            .filter_map(|id| Some((id.clone(), self.tiers.get(&id)?.memory_bytes())))
+            .collect();
+        if !memories.is_empty() {
+            self.history.commit(now, Vec::new(), memories);
+        }
     }
 
     fn memories(&self) -> Vec<(TierId, Vec<u8>)> {

@@ -107,7 +107,9 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     });
 
     let mut bounds = Bounds::new(policy.max);
-    if let Some(demand) = &demand {
+    // Of a tier that nobody sees, a demand of nothing is not known either.
+    let seen = |demand: &&Demand| demand.low > 0.0 || !matches!(sight, Sight::Blind(_));
+    if let Some(demand) = demand.as_ref().filter(seen) {
         bounds.need(BoundKind::Demand, whole(demand.low), demand.because.clone());
     }
     if let Some(ahead) = &ahead {

@@ -286,11 +286,46 @@ fn a_restart_renews_no_bounded_hold() {
     tier.at("10:12").expect(5);
     let kept = Memory::from_bytes(&tier.memory.to_bytes()).unwrap();
     let mut tier = Timeline::with_memory(policy(), kept.resumed(instant("10:12:05")));
-    few_known(tier.at("10:12:05"));
+    few_known(tier.at("10:12:05").current(5));
     tier.expect(5);
     tier.at("10:14:55").expect(5);
     // Ten minutes from 10:05, less the five seconds in which nobody watched.
     tier.at("10:15:15").expect_unknown("2 of 5 replicas are known");
+}
+
+#[test]
+fn a_restart_that_sees_nothing_answers_nothing_however_fresh_the_last_answer_is() {
+    // The answer may have been raised since it was written, by this process's forerunner or by a peer.
+    let mut tier = tier();
+    tier.at("10:00").ready(4).kv(0.8).expect(4);
+    let kept = Memory::from_bytes(&tier.memory.to_bytes()).unwrap();
+    let mut tier = Timeline::with_memory(policy(), kept.resumed(instant("10:00:30")));
+    tier.at("10:00:30").and(19, Silent).expect_unknown("0 of 19 replicas are known");
+    // What was answered here from what was seen here is kept as ever.
+    tier.at("10:01").ready(19).kv(0.8).expect(19);
+    tier.at("10:02").replicas_unknown("no answer").expect(19).because("the last answer of 19 is kept");
+}
+
+#[test]
+fn after_a_restart_a_tier_that_was_at_zero_is_there_only_where_nothing_speaks_against_it() {
+    let mut tier = tier();
+    tier.policy.min = 0;
+    tier.at("10:00").activator(0.0).expect(0);
+    let kept = Memory::from_bytes(&tier.memory.to_bytes()).unwrap();
+    let resumed = |at: &str| {
+        let mut tier = Timeline::with_memory(tier.policy.clone(), kept.clone().resumed(instant(at)));
+        tier.at(at);
+        tier
+    };
+    // Replicas that don't answer were started since.
+    resumed("10:01").and(19, Silent).activator(0.0).expect_unknown("0 of 19 replicas are known");
+    resumed("10:01").and(19, Silent).activator(5.0).expect_unknown("0 of 19 replicas are known");
+    resumed("10:01").replicas_unknown("no address").activator_unreadable().expect_unknown("no address");
+    // Nobody listed, and the activator speaks.
+    resumed("10:01").replicas_unknown("no address").activator(0.0).expect(0);
+    let mut woken = resumed("10:01");
+    woken.replicas_unknown("no address").activator(5.0);
+    assert!(woken.round().required() >= Some(1));
 }
 
 #[test]

@@ -30,6 +30,10 @@ pub(super) fn count(text: &str, least: u32, most: u32) -> Result<u32, String> {
     let expected = || format!("write a whole number from {least} to {most}");
     let number: i128 =
         text.parse().map_err(|_| format!("{} is no whole number: {}", quoted(text), expected()))?;
+    if text.len() > 1 && text.trim_start_matches(['+', '-']).starts_with('0') {
+        // YAML 1.1 reads 010 as eight, YAML 1.2 as ten.
+        return Err(format!("{} begins with a zero: {}", quoted(text), expected()));
+    }
     u32::try_from(number)
         .ok()
         .filter(|number| (least..=most).contains(number))
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn counts_are_whole_and_within_bounds() {
         assert_eq!(count("6", 1, 10), Ok(6));
-        for text in ["-1", "11", "6.0", "six", "", "1e1", "99999999999999999999"] {
+        for text in ["-1", "11", "010", "6.0", "six", "", "1e1", "99999999999999999999"] {
             let message = count(text, 1, 10).unwrap_err();
             assert!(message.contains("write a whole number from 1 to 10"), "{text}: {message}");
         }

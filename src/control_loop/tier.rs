@@ -156,6 +156,11 @@ impl Tier {
         self.status.as_ref()
     }
 
+    /// The last answer, where there was one.
+    pub(super) fn required(&self) -> Option<u32> {
+        self.status.as_ref().and_then(|status| status.decision.required())
+    }
+
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

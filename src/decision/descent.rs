@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::memory::watched::{Watched, millis};
 use super::observation::Observation;
 use super::policy::{Policy, Step};
-use super::sight::replica_count;
+use super::sight::{may_be_at_zero, replica_count};
 use super::whole;
 use crate::units::format_span;
 
@@ -57,7 +57,10 @@ impl Descent<'_> {
         let last = self.memory.last;
         let blind_for = self.watched.saturating_sub(self.memory.blind_since.unwrap_or(self.watched));
         let bounded = !blind.too_long && blind_for < millis(self.policy.hold_unknown);
-        if bounded && (last.is_some() || self.observation.current.is_some()) {
+        // An earlier process's last answer may be lower than what the tier has by now: it binds from below, and is no
+        // answer by itself.
+        let answered_here = last.is_some() && self.memory.known_here;
+        if bounded && (answered_here || self.observation.current.is_some()) {
             let last = last.unwrap_or(0);
             bounds.need(
                 BoundKind::TooFewKnown,
@@ -67,9 +70,13 @@ impl Descent<'_> {
             self.just_started(bounds, self.observation.current.unwrap_or(0));
             return Some(bounds.settle());
         }
-        let because = format!("not below the last answer of {}: {}", last.unwrap_or(0), blind.why);
+        let because = match last {
+            Some(last) => format!("not below the last answer of {last}: {}", blind.why),
+            None => blind.why.clone(),
+        };
         bounds.need(BoundKind::TooFewKnown, last.unwrap_or(0), because);
-        if self.policy.min == 0 && self.queued_at_activator() {
+        if self.policy.min == 0 && self.queued_at_activator() && may_be_at_zero(self.observation, self.memory)
+        {
             // Requests wait at the door of a tier that may be at zero, where its own source can't say anything: without
             // an answer nobody would ever start it. It is not below the last answer.
             return Some(bounds.settle());

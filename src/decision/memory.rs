@@ -46,6 +46,9 @@ pub struct Memory {
     pub(super) known_count: Option<u32>,
     /// The last answer from when enough was known.
     pub(super) known_answer: Option<u32>,
+    /// This process has answered from what it saw. Until then `last` is an earlier process's: what was answered meanwhile,
+    /// by it or by a peer, may have been more.
+    pub(super) known_here: bool,
     /// In the order of the signals.
     pub(super) signals: [SignalMemory; 5],
     /// Scrapes in a row with requests waiting.
@@ -144,6 +147,7 @@ impl Memory {
             self.blind_since = None;
         }
         self.cold_starts.resume(fresh);
+        self.known_here = false;
         self.replicas.clear();
         self.waiting_scrapes = 0;
         self.waiting_counted = None;
@@ -230,6 +234,7 @@ impl Memory {
             self.last = Some(answer);
             if !blind {
                 self.known_answer = Some(answer);
+                self.known_here = true;
             }
         }
     }

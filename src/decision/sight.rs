@@ -20,7 +20,11 @@ impl Sight {
         let known = known(observation);
         let activator = observation.activator.as_ref();
         let nobody_seen = known.known == 0;
-        if nobody_seen && memory.last == Some(0) && activator.is_some_and(|a| a.queued.is_some()) {
+        if nobody_seen
+            && memory.last == Some(0)
+            && activator.is_some_and(|a| a.queued.is_some())
+            && may_be_at_zero(observation, memory)
+        {
             return Self::Zero;
         }
         if let Some(why) = &observation.replicas_unknown {
@@ -40,6 +44,12 @@ impl Sight {
         }
         Self::Known
     }
+}
+
+/// A tier of which an earlier process said so is at zero only where nothing speaks against it: a replica that should serve
+/// and doesn't answer was started since.
+pub(super) fn may_be_at_zero(observation: &Observation, memory: &Memory) -> bool {
+    memory.known_here || observation.count(ReplicaState::Silent) == 0
 }
 
 /// Replicas that should serve, and those of them with a fresh page.
