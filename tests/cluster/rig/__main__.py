@@ -83,6 +83,7 @@ def run_cases(kinds, cluster, programs, fleet):
 def main():
     parser = argparse.ArgumentParser(prog="tests/cluster/run")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--needs", action="store_true", help="what the chosen cases need, for `run`")
     parser.add_argument("--ci", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--keep", action="store_true")
@@ -95,6 +96,10 @@ def main():
         for kind in cases.REGISTRY.values():
             marks = " ".join(mark for mark, on in [("ci", kind.ci), ("alone", kind.alone)] if on)
             print(f"{kind.name:<16} {kind.seconds:>4} s  {marks:<9} {kind.about.splitlines()[0] if kind.about else ''}")
+        return 0
+
+    if options.needs:
+        print(*sorted(frozenset().union(*(kind.needs for kind in chosen(options)))))
         return 0
 
     def leave(*_):
