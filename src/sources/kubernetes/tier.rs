@@ -91,7 +91,9 @@ impl TierSource {
             if moved {
                 state = TargetState { target, ..TargetState::default() };
             }
-            if moved || read_at.is_none_or(|at| at.elapsed() >= self.clock.real(READ_EVERY)) {
+            // One that isn't there yet may be any moment.
+            let every = if state.scaled.is_some() { READ_EVERY } else { LOOK_EVERY };
+            if moved || read_at.is_none_or(|at| at.elapsed() >= self.clock.real(every)) {
                 read_at = Some(tokio::time::Instant::now());
                 self.read_target(&mut state, asking).await;
             }
