@@ -40,6 +40,9 @@ async fn explain_says_everything_about_a_tier() {
         "connection refused",
         "did you mean desiredReplicas?",
         "(learned)",
+        "starting, pulling",
+        "3m in effect: learned: p90 of 12 starts (new node, image pulled, 1 not seen to their end)",
+        "longest is pulling: shortened by images pulled to the nodes beforehand",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
