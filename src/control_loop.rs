@@ -21,7 +21,7 @@ use tracing::info;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::decision::TierId;
+use crate::decision::{Learned, TierId};
 use crate::history::{HistoryHandle, HistoryPoint};
 use crate::scrape::rounds::TierEvent;
 use crate::snapshot::{ConfigStatus, Declare, Published, Snapshot};
@@ -53,6 +53,18 @@ pub enum ConfigUpdate {
     Accepted(Box<Config>, Option<oneshot::Sender<()>>),
     /// Refused: the one before it stays in force, and the reason is shown.
     Rejected(String),
+}
+
+/// What another scaler has learned, tier by tier.
+pub type PeerLearned = Vec<(TierId, Learned)>;
+
+/// The ways into the loop.
+#[derive(Debug)]
+pub struct Inputs {
+    /// New configurations.
+    pub updates: mpsc::Sender<ConfigUpdate>,
+    /// What the holder of the Lease has learned.
+    pub learned: mpsc::Sender<PeerLearned>,
 }
 
 /// What the loop is made of.
@@ -100,14 +112,13 @@ struct ControlLoop {
     stop: CancellationToken,
 }
 
-/// Starts the loop; returns what the servers need, the way in for new configurations, and the loop itself to be spawned.
-pub async fn start(
-    options: Options,
-) -> (Published, mpsc::Sender<ConfigUpdate>, impl Future<Output = ()> + Send + 'static) {
+/// Starts the loop; returns what the servers need, the ways in, and the loop itself to be spawned.
+pub async fn start(options: Options) -> (Published, Inputs, impl Future<Output = ()> + Send + 'static) {
     let now = options.clock.now();
     let (events_in, events) = mpsc::channel(EVENT_QUEUE);
     let (declare_in, declarations) = mpsc::channel(DECLARE_QUEUE);
     let (updates_in, updates) = mpsc::channel(4);
+    let (learned_in, learned) = mpsc::channel(1);
     let status = ConfigStatus {
         file: options.config_file,
         loaded_at: Some(now),
@@ -150,7 +161,8 @@ pub async fn start(
     }
     control.publish();
     let published = Published { snapshot: published, declare: declare_in };
-    (published, updates_in, control.run(events, declarations, updates))
+    let inputs = Inputs { updates: updates_in, learned: learned_in };
+    (published, inputs, control.run(events, declarations, updates, learned))
 }
 
 impl ControlLoop {
@@ -159,6 +171,7 @@ impl ControlLoop {
         mut events: mpsc::Receiver<(TierId, TierEvent)>,
         mut declarations: mpsc::Receiver<Declare>,
         mut updates: mpsc::Receiver<ConfigUpdate>,
+        mut learned: mpsc::Receiver<PeerLearned>,
     ) {
         let mut tick = tokio::time::interval(self.clock.real(TICK));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -170,6 +183,7 @@ impl ControlLoop {
                 () = stop.cancelled() => break,
                 Some(update) = updates.recv() => self.configure(update).await,
                 Some(declared) = declarations.recv() => self.declare(declared).await,
+                Some(peer) = learned.recv() => self.take_learned(&peer),
                 // A flood of events must not starve the tick: `biased` would, so the events come last.
                 _ = tick.tick() => self.tick(),
                 Some(event) = events.recv() => {
@@ -205,6 +219,15 @@ impl ControlLoop {
                 tier.activator(at, result);
             }
             TierEvent::RoundDone { .. } => self.decide(&id, now),
+        }
+    }
+
+    /// Counts from each tier's next round on. Tiers that only the other has are passed over.
+    fn take_learned(&mut self, peer: &PeerLearned) {
+        for (id, learned) in peer {
+            if let Some(tier) = self.tiers.get_mut(id) {
+                tier.take_learned(learned);
+            }
         }
     }
 

@@ -22,6 +22,7 @@ pub mod decision;
 pub mod engines;
 pub mod exposition;
 pub mod history;
+pub mod peers;
 pub mod quantile;
 pub mod schedule;
 pub mod scrape;

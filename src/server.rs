@@ -17,9 +17,10 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::config_watch;
-use crate::control_loop::{self, ConfigUpdate};
+use crate::control_loop::{self, ConfigUpdate, Inputs};
 use crate::decision::TierId;
 use crate::history::HistoryHandle;
+use crate::peers;
 use crate::serve::grpc::{self, Drained};
 use crate::serve::health::{HealthListener, Readiness};
 use crate::serve::{http, metrics};
@@ -86,7 +87,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     let cluster = Cluster::new(cluster_settings.clone());
     let history = HistoryHandle::start(config.store.clone(), config.history_retention, clock.now())
         .context("the store's thread doesn't start")?;
-    let (published, updates, control) = control_loop::start(control_loop::Options {
+    let (published, inputs, control) = control_loop::start(control_loop::Options {
         config,
         config_file: config_file
             .as_ref()
@@ -116,6 +117,7 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     let health = HealthListener::bind(listen.health, readiness).await.context("listen.health")?;
     let (grpc_addr, health_addr) = (scaler.local_addr(), health.local_addr());
 
+    let Inputs { updates, learned } = inputs;
     tasks.spawn("control loop", async move {
         control.await;
         Ok(())
@@ -148,7 +150,12 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     });
     if writes {
         let identity = Identity::from_environment(&cluster_settings.lease, http_addr);
-        let (leadership, _) = watch::channel(Leadership::default());
+        let (leadership, who_leads) = watch::channel(Leadership::default());
+        let peers = peers::run(who_leads, learned, counters.clone(), stop.clone());
+        tasks.spawn("peers", async move {
+            peers.await;
+            Ok(())
+        });
         let writers = writers::run(cluster, identity, published.clone(), clock, leadership, stop.clone());
         tasks.spawn("writers", async move {
             writers.await;

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::decision::{Decision, Observation, Policy, TierId};
+use crate::decision::{Decision, Learned, Observation, Policy, TierId};
 use crate::history::HistoryPoint;
 
 /// Everything that can be answered, at one instant.
@@ -51,6 +51,9 @@ pub struct TierStatus {
     pub warnings: Vec<String>,
     /// Minutes of demand history in the store.
     pub history_minutes: u64,
+    /// What the tier has learned, at most a minute old: for peers, by `GET /v1/learned`.
+    #[serde(skip)]
+    pub learned: Arc<Learned>,
 }
 
 /// A window of a floor.

@@ -11,7 +11,7 @@ use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-pub use counters::{ConfigReloads, Counters, TierCounters};
+pub use counters::{ConfigReloads, Counters, PeerReadings, TierCounters};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

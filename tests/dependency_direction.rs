@@ -28,12 +28,13 @@ const NO_WAY_BACK: [(&str, &[&str]); 7] = [
 ];
 
 /// Rooms at the edge, which no pure room may use.
-const EDGE: [&str; 12] = [
+const EDGE: [&str; 13] = [
     "sources",
     "scrape",
     "serve",
     "server",
     "history",
+    "peers",
     "config",
     "control_loop",
     "snapshot",

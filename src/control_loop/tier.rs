@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use crate::aggregate::{PageFailure, TierWindow, WindowSettings};
 use crate::config::TierSettings;
-use crate::decision::{Answer, BoundKind, Decision, Memory, Policy, decide};
+use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Policy, decide};
 use crate::engines::EnginePage;
 use crate::history::{HistoryPoint, MinuteAccumulator};
 use crate::snapshot::{FloorAhead, TierStatus};
@@ -51,6 +51,7 @@ pub(super) struct Tier {
     recent: VecDeque<HistoryPoint>,
     recent_published: Arc<Vec<HistoryPoint>>,
     history_minutes: u64,
+    learned_published: Arc<Learned>,
     floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
     decided_at: Option<DateTime<Utc>>,
@@ -77,6 +78,7 @@ impl Tier {
             policy: Arc::new(settings.policy.clone()),
             window: window(&settings, now),
             settings,
+            learned_published: Arc::new(memory.learned()),
             memory,
             minute: MinuteAccumulator::default(),
             recent_published: Arc::new(recent.iter().copied().collect()),
@@ -139,10 +141,13 @@ impl Tier {
         self.window.activator(at, result);
     }
 
-    /// No decision for longer than a round should take. A clock that was set back makes a tier overdue at once.
+    /// No decision for longer than a round should take. A clock that was set back makes a tier overdue at once, and one
+    /// that answers its floors alone always is: it has no rounds, and a floor opens on the second.
     pub(super) fn is_overdue(&self, now: DateTime<Utc>) -> bool {
         match self.decided_at {
-            Some(at) => now < at || since(now, at) >= self.settings.scrape.interval,
+            Some(at) => {
+                self.policy.floors_only || now < at || since(now, at) >= self.settings.scrape.interval
+            }
             // The first round decides, or, should it hang, the time that one may take.
             None => self.policy.floors_only,
         }
@@ -163,6 +168,11 @@ impl Tier {
 
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
+    }
+
+    /// Takes over what another scaler knows more about.
+    pub(super) fn take_learned(&mut self, other: &Learned) {
+        self.memory.take_learned(other);
     }
 
     pub(super) fn memory_bytes(&self) -> Vec<u8> {
@@ -201,6 +211,7 @@ impl Tier {
             declared_by_metadata: self.declared.is_some(),
             warnings,
             history_minutes: self.history_minutes,
+            learned: Arc::clone(&self.learned_published),
         }));
         finished
     }
@@ -212,6 +223,7 @@ impl Tier {
         }
         self.recent_published = Arc::new(self.recent.iter().copied().collect());
         self.history_minutes += 1;
+        self.learned_published = Arc::new(self.memory.learned());
     }
 
     /// A line where the answer, or the reason for having none, changes.

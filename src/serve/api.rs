@@ -2,10 +2,12 @@
 //!
 //! Durations carry their unit in the field's name; an unknown number is null, never 0.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::decision::TierId;
+use crate::decision::{Learned, TierId};
 use crate::history::HistoryPoint;
 use crate::snapshot::{ConfigStatus, Snapshot, StoreStatus, TierStatus};
 
@@ -126,6 +128,36 @@ impl Recent {
             demand: of(|p| p.demand),
             required: of(|p| p.required),
         }
+    }
+}
+
+/// `GET /v1/learned`: what this scaler has learned, for its peers. The inner form of `learned` is this program's own.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LearnedReply<'a> {
+    /// By namespace and name.
+    pub tiers: Vec<LearnedTier<'a>>,
+}
+
+/// What was learned of a tier.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LearnedTier<'a> {
+    /// The tier.
+    pub tier: &'a TierId,
+    /// At most a minute old.
+    pub learned: &'a Learned,
+}
+
+impl<'a> LearnedReply<'a> {
+    /// All tiers of a snapshot.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        let of = |(tier, status): (&'a TierId, &'a Arc<TierStatus>)| LearnedTier {
+            tier,
+            learned: &status.learned,
+        };
+        Self { tiers: snapshot.tiers.iter().map(of).collect() }
     }
 }
 

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::accepting::{Accepting, Limits, WhenFull};
-use super::api::{ErrorReply, TierReply, TiersReply};
+use super::api::{ErrorReply, LearnedReply, TierReply, TiersReply};
 use super::grpc::ServeError;
 use super::page::{self, Refresh, View};
 use crate::clock::Clock;
@@ -113,6 +113,7 @@ pub fn router(published: Published, metrics: RenderMetrics, clock: Clock) -> Rou
         .route("/tiers/{namespace}/{name}", get(tier_page))
         .route("/v1/tiers", get(all_tiers_json))
         .route("/v1/tiers/{namespace}/{name}", get(tier_json))
+        .route("/v1/learned", get(learned_json))
         .route("/metrics", get(metrics_text))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
@@ -173,6 +174,10 @@ async fn tier_json(
         }
         None => json(StatusCode::NOT_FOUND, &ErrorReply { error: format!("no tier {id}") }),
     }
+}
+
+async fn learned_json(State(shared): State<Shared>) -> Response {
+    json(StatusCode::OK, &LearnedReply::new(&shared.published.now()))
 }
 
 async fn metrics_text(State(shared): State<Shared>) -> Response {

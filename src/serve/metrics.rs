@@ -96,6 +96,15 @@ fn process(page: &mut Page, snapshot: &Snapshot, counters: &Counters) {
             count,
         );
     }
+    let peers = counters.peers();
+    for (result, count) in [("success", peers.succeeded), ("failed", peers.failed)] {
+        page.counter(
+            "peer_readings",
+            "Readings of what the holder of the Lease has learned",
+            vec![("result", result.to_owned())],
+            count,
+        );
+    }
     page.plain(
         "store_alarm",
         "1 while the store is not used or lost something",

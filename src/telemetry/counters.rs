@@ -33,6 +33,7 @@ pub struct Counters {
     tiers: Arc<RwLock<BTreeMap<TierId, TierCounters>>>,
     warnings: Arc<RwLock<BTreeMap<TierId, LastSeen>>>,
     config: Arc<RwLock<ConfigReloads>>,
+    peers: Arc<RwLock<PeerReadings>>,
     grpc: Grpc,
 }
 
@@ -61,6 +62,15 @@ pub struct ConfigReloads {
     pub last_success: Option<DateTime<Utc>>,
     /// When one was last refused.
     pub last_rejected: Option<DateTime<Utc>>,
+}
+
+/// Readings of what the holder of the Lease has learned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerReadings {
+    /// Taken.
+    pub succeeded: u64,
+    /// Failed.
+    pub failed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -125,6 +135,22 @@ impl Counters {
             return change(counters);
         }
         change(tiers.entry(tier.clone()).or_default());
+    }
+
+    /// What the holder of the Lease has learned was read, or couldn't be.
+    pub fn peer_read(&self, succeeded: bool) {
+        let mut peers = write(&self.peers);
+        if succeeded {
+            peers.succeeded += 1;
+        } else {
+            peers.failed += 1;
+        }
+    }
+
+    /// Readings of the holder of the Lease so far.
+    #[must_use]
+    pub fn peers(&self) -> PeerReadings {
+        *read(&self.peers)
     }
 
     /// A configuration was taken.

@@ -111,6 +111,7 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         declared_by_metadata: false,
         warnings: Vec::new(),
         history_minutes: 0,
+        learned: Arc::default(),
     }
 }
 

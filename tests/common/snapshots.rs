@@ -344,6 +344,7 @@ pub(crate) fn busy() -> TierStatus {
         declared_by_metadata: false,
         warnings: vec!["the ScaledObject's metadata has the key `desiredReplica`, which is unknown: did you mean desiredReplicas?".to_owned()],
         history_minutes: 19_930,
+        learned: Arc::default(),
     }
 }
 

@@ -20,13 +20,13 @@ pub(in crate::config) const CLUSTER: &[Key] = &[
         "events",
         FLAG,
         "true",
-        "Writes Kubernetes Events on the ScaledObjects: of several scalers the holder of the Lease does.",
+        "Writes Kubernetes Events on the ScaledObjects: of several scalers the holder of the Lease does. `false` writes nothing to the cluster, the Lease included: for a dry run.",
     ),
     Key::with_default(
         "lease",
         Scalar::ObjectName,
         "keda-vllm-scaler",
-        "The Lease of those who write, in the scaler's own namespace: of the scalers that share it one writes.",
+        "The Lease of those who write, in the scaler's own namespace: of the scalers that share it one writes, and the others take over what that one has learned.",
     ),
 ];
 
