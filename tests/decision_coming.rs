@@ -15,7 +15,7 @@ use keda_vllm_scaler::decision::policy::{DeadBand, InsideBand};
 use keda_vllm_scaler::decision::{Answer, BlockedReason, BoundKind, Policy, ReplicaState};
 use keda_vllm_scaler::supply::ScaleFacts;
 use pods::Pod;
-use timeline::{Timeline, floor, instant, policy};
+use timeline::{Timeline, floor, instant, policy, work_of};
 
 /// What a request costs in the timelines, in replica-seconds.
 const COST: f64 = 0.3;
@@ -31,6 +31,10 @@ struct Fluid {
     backlog: f64,
     /// How long a start takes, seconds.
     start: i64,
+    /// Rates and growth are means over so many rounds of 5 s, as scraped ones are.
+    window: usize,
+    /// What each replica served, and the backlog after it, by round.
+    rounds: Vec<(f64, f64)>,
 }
 
 impl Fluid {
@@ -38,7 +42,7 @@ impl Fluid {
         let mut tier = Timeline::new(policy());
         tier.now = instant("10:00");
         let pods = (0..ready).map(|n| Pod::new(&format!("r{n}"), instant("06:00"), 180)).collect();
-        Self { tier, pods, load: 1.0, backlog: 0.0, start }
+        Self { tier, pods, load: 1.0, backlog: 0.0, start, window: 1, rounds: vec![(0.0, 0.0)] }
     }
 
     /// The largest answer until then.
@@ -60,9 +64,20 @@ impl Fluid {
         self.backlog = (before + 5.0 * (self.load - ready)).max(0.0);
         let served = self.load - (self.backlog - before) / 5.0;
         let waiting = self.backlog / COST / ready;
-        self.tier.work(served / ready).waiting(waiting).kv(0.7 * served / ready);
-        self.tier.each(|load| load.kv_tokens = Some(400_000.0));
-        self.tier.seen.load.waiting_growth_per_second = Some((self.backlog - before) / 5.0 / COST);
+        self.rounds.push((served / ready, self.backlog));
+        self.tier.waiting(waiting).kv(0.7 * served / ready).work(served / ready);
+        for (pod, replica) in self.pods.iter().zip(&mut self.tier.seen.replicas) {
+            let (Some(load), Some(since)) = (&mut replica.load, pod.seen(now).since) else { continue };
+            // A replica tells nothing of the time before its first page.
+            let read = ((now - since).num_seconds() / 5).clamp(1, self.window as i64) as usize;
+            let served = self.rounds.iter().rev().take(read).map(|(served, _)| served).sum::<f64>();
+            work_of(load, served / read as f64);
+            load.kv_tokens = Some(400_000.0);
+            load.rates_over = Some(Duration::from_secs(5 * read as u64));
+        }
+        let (_, earlier) = self.rounds[self.rounds.len().saturating_sub(self.window + 1)];
+        let growth = (self.backlog - earlier) / (5.0 * self.window as f64) / COST;
+        self.tier.seen.load.waiting_growth_per_second = Some(growth);
         let answer = self.tier.round().required().unwrap();
         for _ in self.pods.len()..answer as usize {
             self.pods.push(Pod::new(&format!("r{}", self.pods.len()), now, self.start));
@@ -85,6 +100,28 @@ fn a_step_of_the_load_gives_one_order_while_replicas_start_not_a_rising_series()
     // All five work the backlog off: they serve more than arrives, and most of the backlog is still there.
     assert_eq!(fluid.run("10:20"), 5, "{:#?}", fluid.tier.last);
     assert!(fluid.backlog < 1.0);
+}
+
+#[test]
+fn replicas_that_take_work_over_are_no_work_on_top_of_what_the_others_had() {
+    let mut fluid = Fluid::new(2, 180);
+    fluid.window = 12;
+    fluid.run("10:05");
+    fluid.load = 3.4;
+    assert_eq!(fluid.run("10:08:05"), 5, "{:#?}", fluid.tier.last);
+    // All five serve now. For a minute the first two still show what they had alone, and how the backlog grew.
+    assert_eq!(fluid.run("10:20"), 5, "{:#?}", fluid.tier.last);
+}
+
+#[test]
+fn after_a_start_of_this_scaler_all_replicas_are_equally_new() {
+    let mut tier = Timeline::new(policy());
+    tier.at("10:00").ready(2).work(1.0).each(|load| load.rates_over = Some(Duration::from_secs(5)));
+    tier.expect(3).because("tokens asks 2.50");
+    // A page that was late begins anew. Nothing was ordered, so it counts whole.
+    tier.at("10:05").each(|load| load.rates_over = Some(Duration::from_secs(60)));
+    tier.seen.replicas[1].load.as_mut().unwrap().rates_over = Some(Duration::from_secs(5));
+    tier.expect(3).because("tokens asks 2.50");
 }
 
 #[test]

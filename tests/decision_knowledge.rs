@@ -1,5 +1,9 @@
 //! What is unknown, what is at zero, and what a scaler that has just begun may say. Each test name is a rule.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+#[path = "common/pods.rs"]
+mod pods;
 #[path = "common/timeline.rs"]
 mod timeline;
 
@@ -8,6 +12,7 @@ use keda_vllm_scaler::decision::ReplicaState::{
 };
 use keda_vllm_scaler::decision::policy::Combine;
 use keda_vllm_scaler::decision::{Memory, Policy, ReplicaLoad};
+use pods::Pod;
 use timeline::{Timeline, floor, instant, policy};
 
 fn tier() -> Timeline {
@@ -396,4 +401,29 @@ fn an_activator_that_can_t_be_read_any_more_lowers_nothing() {
         tier.at(&format!("10:{minute:02}"));
         assert_eq!(tier.round().required(), before, "minute {minute}");
     }
+}
+
+#[test]
+fn replicas_that_kubernetes_cut_off_from_traffic_aren_t_given_back_for_being_idle() {
+    let pods: Vec<Pod> = (0..4).map(|n| Pod::new(&format!("r{n}"), instant("06:00"), 180)).collect();
+    let mut tier = tier();
+    let listed = |tier: &mut Timeline, cut_off: usize| {
+        tier.seen.replicas = pods.iter().map(|pod| pod.seen(tier.now)).collect();
+        for replica in &mut tier.seen.replicas[..cut_off] {
+            replica.start.as_mut().unwrap().ready = None;
+        }
+    };
+    tier.at("10:00");
+    listed(&mut tier, 0);
+    tier.kv(0.7).work(0.7).running(20.0).waiting(0.0).expect(4);
+    // The API server was away: all nodes' leases ran out, and Services have no endpoint left.
+    tier.at("10:05");
+    listed(&mut tier, 4);
+    tier.kv(0.0).work(0.0).running(0.0).waiting(0.0).expect(4);
+    tier.at("10:30").expect(4).because("unknownLoad").notes("4 replicas not ready for Kubernetes any more");
+    // One that stays so takes a place that it doesn't fill.
+    tier.at("10:31");
+    listed(&mut tier, 1);
+    tier.kv(0.1).work(0.1).running(2.0).waiting(0.0).expect(4);
+    tier.at("10:50").expect(2);
 }

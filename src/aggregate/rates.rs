@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use super::quantiles::is_sound;
 use crate::decision::observation::StepSample;
 use crate::engines::{EnginePage, EngineSample, Histogram};
-use crate::units::earlier;
+use crate::units::{earlier, since};
 
 /// Readings kept of a replica: a rate window of a minute at a page a second. With more pages in the window the rate is
 /// the mean over the newest ones.
@@ -336,13 +336,16 @@ impl Readings {
         self.readings.clear();
     }
 
-    /// Rates between the oldest and the newest reading; None with a single one.
+    /// Between the oldest and the newest reading; None with a single one.
+    pub(super) fn span(&self) -> Option<Duration> {
+        let (first, last) = self.ends()?;
+        Some(since(last.at, first.at)).filter(|span| !span.is_zero())
+    }
+
+    /// Rates over that span.
     pub(super) fn rates(&self) -> Option<Rates> {
         let (first, last) = self.ends()?;
-        let seconds = seconds_between(first.at, last.at);
-        if seconds <= 0.0 {
-            return None;
-        }
+        let seconds = self.span()?.as_secs_f64();
         let mut per_second: Counted = std::array::from_fn(|counter| {
             last.present[counter].then(|| (last.total[counter] - first.total[counter]) / seconds)
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::rates::{Continuity, Counter, Rates, Readings, continuity, finite, increase, plus, step_sample};
+use super::rates::{Continuity, Counter, Readings, continuity, finite, increase, plus, step_sample};
 use super::supply::{PageState, state};
 use super::window::Shape;
 use super::{PageFailure, WindowSettings};
@@ -156,7 +156,7 @@ impl Replica {
         if state != self.state {
             (self.state, self.state_since) = (state, now);
         }
-        let mut load = page.map(|page| load(page, self.readings.rates().unwrap_or_default()));
+        let mut load = page.map(|page| load(page, &self.readings));
         let steps = self.steps.take();
         if let Some(load) = &mut load
             && state == ReplicaState::Ready
@@ -199,7 +199,8 @@ impl Replica {
 }
 
 /// What a fresh page and the rates say.
-fn load(page: &EnginePage, rates: Rates) -> ReplicaLoad {
+fn load(page: &EnginePage, readings: &Readings) -> ReplicaLoad {
+    let rates = readings.rates().unwrap_or_default();
     let engines = page.engines.len() as f64;
     // A sleeping or paused engine shows 0 running and 0 waiting while requests hang in it (measured on vLLM 0.32).
     let asleep = page.awake == Some(false);
@@ -217,6 +218,7 @@ fn load(page: &EnginePage, rates: Rates) -> ReplicaLoad {
         requests_per_second: rates.of(Counter::Finished).or(rates.of(Counter::Measured)),
         rejected_per_second: rates.of(Counter::Rejected),
         preemptions_per_second: rates.of(Counter::Preemptions),
+        rates_over: readings.span(),
         steps: None,
     }
 }

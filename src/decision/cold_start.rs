@@ -21,7 +21,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::ReplicaObservation;
-use super::coming::SETTLES;
+use super::coming::digests_for;
 use super::memory::watched::{LargestOver, Watched, millis};
 use super::observation::{Observation, ReplicaState};
 use super::policy::Policy;
@@ -115,7 +115,7 @@ impl ColdStarts {
             }
             self.listed = Some(at);
         }
-        let counts = millis(SETTLES.max(self.in_effect(policy, at)));
+        let counts = millis(digests_for(self.in_effect(policy, at)));
         self.watched
             .retain(|_, watch| watch.arrived.is_none_or(|arrived| at.saturating_sub(arrived) < counts));
         if changed || before > 0 || !self.watched.is_empty() {

@@ -21,7 +21,17 @@ use crate::units::format_span;
 /// How long a replica keeps its credit after it got ready. Rates and the growth of the backlog are means over a window of
 /// some ten seconds, and the requests that wait do so at the others: what is seen in the first minute is still the tier
 /// without it.
-pub(super) const SETTLES: Duration = Duration::from_mins(1);
+const SETTLES: Duration = Duration::from_mins(1);
+
+/// A backlog that grows by no more than this share of what the ready replicas do stands: a few requests come and go.
+const STANDS: f64 = 0.05;
+
+/// How long after its arrival what was ordered may be what shrinks the backlog. The backlog grew for one cold start; the
+/// surplus of a whole order takes about as long to work it off, one that is rounded up by little takes longer; then the
+/// means over the window must settle. Bounded, for clients that give up shrink it as well.
+pub(super) fn digests_for(cold_start: Duration) -> Duration {
+    cold_start * 2 + SETTLES
+}
 
 /// What is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,7 +45,7 @@ pub(super) struct Coming {
     /// Seconds until one that is ordered now could serve.
     cold_start: f64,
     deadline: Duration,
-    /// Replicas are coming, or came less than one cold start ago: what was ordered is being digested.
+    /// Replicas are coming, or came a little while ago: what was ordered is being digested. See [`digests_for`].
     digesting: bool,
 }
 
@@ -64,7 +74,7 @@ impl Coming {
         }
         coming.digesting = coming.replicas > 0;
         for ready_for in memory.cold_starts.arrivals(at) {
-            coming.digesting |= ready_for < horizon.cold_start;
+            coming.digesting |= ready_for < digests_for(horizon.cold_start);
             if ready_for < SETTLES {
                 coming.work += coming.cold_start;
             }
@@ -96,11 +106,22 @@ impl Coming {
     }
 
     /// An ask that is a multiple of what is ready, with what is coming taken off, but never below what is provisioned.
-    /// (The guard of llm-d's queue signals.)
-    pub(super) fn guard(&self, ask: f64, ready: u32) -> f64 {
+    /// (The guard of llm-d's queue signals.) `growth` of the backlog in replica-seconds a second.
+    ///
+    /// Latency tells of the past: when what was ordered has come, of requests that waited for it. Unless the backlog goes
+    /// on growing, that order is the answer to it.
+    pub(super) fn guard(&self, ask: f64, ready: u32, growth: Option<f64>) -> f64 {
         let coming = f64::from(self.replicas);
         let provisioned = f64::from(ready) + coming;
-        if ask <= provisioned { ask } else { (ask - coming).max(provisioned) }
+        if ask <= provisioned {
+            return ask;
+        }
+        let stands = growth.is_some_and(|growth| growth <= STANDS * f64::from(ready));
+        if self.digesting && self.replicas == 0 && stands {
+            provisioned
+        } else {
+            (ask - coming).max(provisioned)
+        }
     }
 
     /// What an operator should know of it.
@@ -139,9 +160,19 @@ mod tests {
 
     #[test]
     fn a_ratio_asks_for_nothing_that_is_under_way_already() {
-        assert!((coming(0, 0.0).guard(6.0, 3) - 6.0).abs() < 1e-9, "nothing is coming");
-        assert!((coming(3, 0.0).guard(6.0, 3) - 6.0).abs() < 1e-9, "all of it is coming");
-        assert!((coming(1, 0.0).guard(6.0, 3) - 5.0).abs() < 1e-9);
-        assert!((coming(5, 0.0).guard(9.0, 3) - 8.0).abs() < 1e-9, "never below what is provisioned");
+        assert!((coming(0, 0.0).guard(6.0, 3, None) - 6.0).abs() < 1e-9, "nothing is coming");
+        assert!((coming(3, 0.0).guard(6.0, 3, None) - 6.0).abs() < 1e-9, "all of it is coming");
+        assert!((coming(1, 0.0).guard(6.0, 3, None) - 5.0).abs() < 1e-9);
+        assert!((coming(5, 0.0).guard(9.0, 3, None) - 8.0).abs() < 1e-9, "never below what is provisioned");
+    }
+
+    #[test]
+    fn the_latency_of_requests_that_waited_for_an_order_makes_no_other() {
+        let arrived = Coming { replicas: 0, ..coming(3, 0.0) };
+        assert!((arrived.guard(8.0, 5, Some(-1.0)) - 5.0).abs() < 1e-9, "the backlog shrinks");
+        assert!((arrived.guard(8.0, 5, Some(0.2)) - 5.0).abs() < 1e-9, "a few come and go");
+        assert!((arrived.guard(8.0, 5, Some(0.5)) - 8.0).abs() < 1e-9, "it grows: the order was too small");
+        assert!((arrived.guard(8.0, 5, None) - 8.0).abs() < 1e-9, "nobody knows");
+        assert!((coming(0, 0.0).guard(8.0, 5, Some(-1.0)) - 8.0).abs() < 1e-9, "nothing was ordered");
     }
 }

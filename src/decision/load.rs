@@ -3,6 +3,8 @@
 //! The two views are the direction-safe rule. Going up is decided on the low one: what nobody has seen is no reason to
 //! buy. Going down is decided on the high one: what nobody has seen is no reason to give back.
 
+use std::time::Duration;
+
 use super::capacity::ReplicaCapacity;
 use super::memory::{Memory, ReplicaMemory};
 use super::observation::{Observation, ReplicaLoad, ReplicaObservation, ReplicaState};
@@ -46,6 +48,9 @@ pub(super) struct Load {
     pub(super) kv: Quantity,
     /// Token work being served, in replica-seconds a second.
     pub(super) work: Quantity,
+    /// How much of `work.low` is not the tier's own mean: what a replica serves that was first read a moment ago, beyond
+    /// its share of the span that the others' rates are means over. In that span the others had the work that it has now.
+    pub(super) work_handed_over: f64,
     /// Requests in the running batches.
     pub(super) running: Quantity,
     /// Requests that wait, those at the activator included.
@@ -64,6 +69,8 @@ pub(super) struct Load {
     pub(super) ready: u32,
     /// Replicas that should serve and whose load is unknown.
     pub(super) unknown: u32,
+    /// Replicas that serve what they have left: see [`ReplicaObservation::is_cut_off`].
+    pub(super) cut_off: u32,
     /// Work is known to be there: running, waiting, starting or draining.
     pub(super) in_use: bool,
     /// Nobody can say that there is none.
@@ -79,11 +86,14 @@ impl Load {
     ) -> Self {
         let mut load = Self::default();
         let full_batch = capacity.batch.map_or(0.0, |bound| bound.size);
+        let spans = observation.replicas.iter().filter_map(|replica| replica.load.as_ref()?.rates_over);
+        let longest = spans.max().unwrap_or_default();
         for replica in &observation.replicas {
             match (replica.state, &replica.load) {
                 (ReplicaState::Ready, Some(seen)) => {
                     load.ready += 1;
                     load.add(replica, seen, memory, capacity.rates, full_batch);
+                    load.work_handed_over += handed_over(seen, capacity.rates, longest);
                 }
                 // At zero the activator has said that there is nothing.
                 (ReplicaState::Ready | ReplicaState::Silent, _) if !matches!(sight, Sight::Zero) => {
@@ -93,6 +103,7 @@ impl Load {
                 }
                 (ReplicaState::Terminating, Some(seen)) => {
                     load.add(replica, seen, memory, capacity.rates, 0.0);
+                    load.work_handed_over += handed_over(seen, capacity.rates, longest);
                 }
                 (ReplicaState::Terminating, None) => {
                     load.maybe_in_use = true;
@@ -132,6 +143,14 @@ impl Load {
         self.work.add(work, last.work.max(full));
         self.running.add(running, last.running.max(full_batch));
         self.waiting.add(waiting, last.waiting);
+        if replica.is_cut_off() {
+            // An empty engine that nothing reaches is no reason to give it back.
+            self.cut_off += 1;
+            self.maybe_in_use = true;
+            self.kv.high += (full - kv.unwrap_or(full)).max(0.0);
+            self.work.high += (full - work.unwrap_or(full)).max(0.0);
+            self.running.high += (full_batch - running.unwrap_or(full_batch)).max(0.0);
+        }
         self.maybe_in_use |= running.is_none();
         self.in_use |= seen.waiting.is_some_and(|waiting| waiting > 0.0);
         self.input_tokens += input.unwrap_or(0.0);
@@ -191,6 +210,15 @@ pub(super) fn refused(seen: &ReplicaLoad) -> Option<f64> {
         sane(seen.requests_per_second)
             .map_or(refused, |finished| refused.min(finished * MOST_REFUSED_PER_FINISHED)),
     )
+}
+
+/// See [`Load::work_handed_over`].
+fn handed_over(seen: &ReplicaLoad, rates: TokenRates, longest: Duration) -> f64 {
+    let ((Some(input), Some(output)), Some(span)) = (tokens(seen), seen.rates_over) else { return 0.0 };
+    if span >= longest {
+        return 0.0;
+    }
+    work(input, output, rates) * (1.0 - span.as_secs_f64() / longest.as_secs_f64())
 }
 
 fn work(input: f64, output: f64, rates: TokenRates) -> f64 {

@@ -36,6 +36,12 @@ pub(super) fn of(
             replicas(silent)
         ));
     }
+    if load.cut_off > 0 {
+        notes.push(format!(
+            "{} not ready for Kubernetes any more: traffic doesn't get there, full where the answer would fall",
+            replicas(load.cut_off)
+        ));
+    }
     let asleep = observation.count(ReplicaState::Asleep);
     if asleep > 0 {
         notes.push(format!("{} asleep: no load, no capacity", replicas(asleep)));

@@ -78,6 +78,15 @@ pub struct ReplicaObservation {
     pub start: Option<Start>,
 }
 
+impl ReplicaObservation {
+    /// It serves, and Kubernetes doesn't call it ready any more: a probe that fails under load, a node whose lease ran out
+    /// while the API server was away. Services send it nothing, so what it carries is what it has left, not what is asked.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.state == ReplicaState::Ready && self.start.as_ref().is_some_and(|start| start.ready.is_none())
+    }
+}
+
 /// A replica's place in the supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,6 +136,9 @@ pub struct ReplicaLoad {
     pub rejected_per_second: Option<f64>,
     /// Preemptions a second.
     pub preemptions_per_second: Option<f64>,
+    /// Over which span these rates are means: the window of rates, or less for a process that was first read within it.
+    #[serde(rename = "ratesOverSeconds", with = "seconds::option")]
+    pub rates_over: Option<Duration>,
     /// What the last scrape interval teaches about the cost of a step.
     pub steps: Option<StepSample>,
 }

@@ -177,10 +177,7 @@ impl Timeline {
 
     /// Token work of each, in replica-seconds a second, half of it input.
     pub(crate) fn work(&mut self, work: f64) -> &mut Self {
-        self.each(|load| {
-            load.uncached_input_tokens_per_second = Some(work / 2.0 * 8000.0);
-            load.output_tokens_per_second = Some(work / 2.0 * 700.0);
-        })
+        self.each(|load| work_of(load, work))
     }
 
     pub(crate) fn each(&mut self, change: impl Fn(&mut ReplicaLoad)) -> &mut Self {
@@ -213,6 +210,12 @@ impl Timeline {
         self.seen.replicas_unknown = None;
         self
     }
+}
+
+/// Token work of one, half of it input.
+pub(crate) fn work_of(load: &mut ReplicaLoad, work: f64) {
+    load.uncached_input_tokens_per_second = Some(work / 2.0 * 8000.0);
+    load.output_tokens_per_second = Some(work / 2.0 * 700.0);
 }
 
 pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {

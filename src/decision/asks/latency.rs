@@ -39,10 +39,15 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
         return Reading::Silent(format!("p95 at {smoothed:.2} of its target{estimated}: nothing to correct"));
     }
     let asked = f64::from(load.ready) * smoothed;
-    let low = coming.guard(asked, load.ready);
+    let cost = scene.shape.cost(scene.capacity.rates);
+    let growth = observation.load.waiting_growth_per_second.map(|requests| requests * cost);
+    let low = coming.guard(asked, load.ready, growth);
     let high = f64::from(load.ready + load.unknown) * smoothed;
-    let credit =
-        if low < asked { format!(", less the {} that are coming", coming.replicas) } else { String::new() };
+    let credit = match coming.replicas {
+        _ if low >= asked => String::new(),
+        0 => ", which is of requests that waited for what has come".to_owned(),
+        coming => format!(", less the {coming} that are coming"),
+    };
     Reading::Asks(Asked {
         low,
         high,

@@ -9,7 +9,8 @@ use crate::decision::shape::sane;
 /// A saturated tier serves its capacity, whatever is asked of it. What it doesn't serve shows as a growing backlog or as
 /// refusals, so these are counted in, at the mean cost of a request. A backlog that shrinks is not counted out: clients
 /// that give up shrink it too, and are still demand. Only while what was ordered lately works it off, the upward view takes
-/// it out: a fleet that is full with a backlog serves more than arrives.
+/// it out: a fleet that is full with a backlog serves more than arrives. So, too, the first seconds of a replica that was
+/// ordered are no work on top of what the others had in their window.
 pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     let Scene { policy, load, capacity, shape, observation, coming, .. } = scene;
     if load.work.told == 0 {
@@ -23,16 +24,19 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     let cost = shape.cost(capacity.rates);
     // A negative growth is no sane number either.
     let growth = sane(observation.load.waiting_growth_per_second).unwrap_or(0.0);
-    let drains = (coming.shrinks(observation.load.waiting_growth_per_second) * cost).min(load.work.low);
+    // While replicas that were ordered take work over, theirs is counted over the same span as what the others had.
+    let handed_over = if coming.credits() { load.work_handed_over } else { 0.0 };
+    let served = load.work.low - handed_over;
+    let drains = (coming.shrinks(observation.load.waiting_growth_per_second) * cost).min(served);
     let part = |work: f64, of: &str| if work > 0.0 { format!(" + {work:.2} {of}") } else { String::new() };
     Reading::Asks(Asked {
-        low: (load.work.low - drains + (growth + load.refused.low) * cost) / target,
+        low: (served - drains + (growth + load.refused.low) * cost) / target,
         high: (load.work.high + (growth + load.refused.high) * cost) / target,
         saturated: false,
         because: format!(
             "{} running: {:.2} replica-seconds of tokens a second ({:.0} in, {:.0} out){}{}{}, / {target:.2}",
             replicas(load.work.told),
-            load.work.low,
+            served,
             load.input_tokens,
             load.output_tokens,
             if drains > 0.0 { format!(" - {drains:.2} of the backlog") } else { String::new() },

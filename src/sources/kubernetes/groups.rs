@@ -64,7 +64,8 @@ pub(super) fn together(leader: Life, workers: &[Life], expected: usize) -> Life 
         return group;
     }
     let last: Option<DateTime<Utc>> = workers.iter().filter_map(|worker| worker.start.ready).max();
-    if group.start.ready < last {
+    // A leader that was ready and isn't stays so.
+    if group.start.ready.is_some() && group.start.ready < last {
         group.start.ready = last;
         group.since = last;
     }
