@@ -116,6 +116,15 @@ class Case:
         shown = seen.pop() if len(seen) == 1 else sorted(seen, key=str)
         return self.check(what or f"{name} stays {expected}", expected, shown, since=begun)
 
+    def never_below(self, name, least, seconds, what, kind="Deployment", namespace=None):
+        """Adds a row: is the target's spec at least this number all the time?"""
+        begun, lowest = time.monotonic(), None
+        while time.monotonic() - begun <= seconds:
+            seen = self.spec_of(name, kind, namespace)
+            lowest = seen if lowest is None else min(lowest, seen)
+            time.sleep(0.2)
+        return self.check(what, f"at least {least}", lowest, lowest >= least, since=begun)
+
     # Telling
 
     def check(self, what, expected, seen, passed=None, since=None):

@@ -2,6 +2,7 @@
 plain process, and the traps that were met."""
 
 import base64
+import contextlib
 import os
 import time
 
@@ -76,17 +77,9 @@ class Cluster:
             time.sleep(0.1)
 
     def start_controllers(self):
+        self.start_controller_manager(HPA_SYNC)
         pki = self.pki_file
         admin = pki("admin.kubeconfig")
-        # The administrator's certificate: as system:kube-controller-manager it may not create ReplicaSets.
-        self.programs.start("controller-manager", [
-            os.path.join(self.kube, "kube-controller-manager"), f"--kubeconfig={admin}",
-            f"--authentication-kubeconfig={admin}", f"--authorization-kubeconfig={admin}", "--bind-address=127.0.0.1",
-            "--leader-elect=false", "--kube-api-qps=400", "--kube-api-burst=600", f"--controllers={','.join(CONTROLLERS)}",
-            f"--horizontal-pod-autoscaler-sync-period={HPA_SYNC}", "--concurrent-horizontal-pod-autoscaler-syncs=5",
-            "--horizontal-pod-autoscaler-downscale-stabilization=5m",
-            f"--service-account-private-key-file={pki('sa.key')}", f"--root-ca-file={pki('ca.crt')}",
-        ])
         scheduler = pki("scheduler.kubeconfig")
         self.programs.start("scheduler", [
             os.path.join(self.kube, "kube-scheduler"), f"--kubeconfig={scheduler}",
@@ -97,7 +90,33 @@ class Cluster:
             os.path.join(os.environ["RIG_KWOK"], "kwok"), "--kubeconfig", admin, "--manage-all-nodes",
             "--cidr", "10.244.0.1/16", "--node-ip", "10.244.255.2", "-c", os.path.join(HERE, "kwok.yaml"),
             "--server-address", "127.0.0.1:10247",
+            # As a kubelet does. Without leases all nodes, and so all pods, are not ready for 5 s every minute.
+            "--node-lease-duration-seconds=40",
         ])
+
+    def start_controller_manager(self, hpa_sync):
+        pki = self.pki_file
+        admin = pki("admin.kubeconfig")
+        # The administrator's certificate: as system:kube-controller-manager it may not create ReplicaSets.
+        self.programs.start("controller-manager", [
+            os.path.join(self.kube, "kube-controller-manager"), f"--kubeconfig={admin}",
+            f"--authentication-kubeconfig={admin}", f"--authorization-kubeconfig={admin}", "--bind-address=127.0.0.1",
+            "--leader-elect=false", "--kube-api-qps=400", "--kube-api-burst=600", f"--controllers={','.join(CONTROLLERS)}",
+            f"--horizontal-pod-autoscaler-sync-period={hpa_sync}", "--concurrent-horizontal-pod-autoscaler-syncs=5",
+            "--horizontal-pod-autoscaler-downscale-stabilization=5m",
+            f"--service-account-private-key-file={pki('sa.key')}", f"--root-ca-file={pki('ca.crt')}",
+        ])
+
+    @contextlib.contextmanager
+    def syncing_every(self, hpa_sync):
+        """Another pace of the HPA, for a case that runs alone."""
+        self.programs["controller-manager"].stop()
+        self.start_controller_manager(hpa_sync)
+        try:
+            yield
+        finally:
+            self.programs["controller-manager"].stop()
+            self.start_controller_manager(HPA_SYNC)
 
     def add_nodes(self):
         for number in range(NODES):

@@ -5,6 +5,8 @@ CAPACITY = {"inputTokensPerSecond": 10800, "outputTokensPerSecond": 1500, "learn
 # With requests of 600 tokens in and 150 out, half to one and a half of each.
 REQUESTS_PER_REPLICA = 1 / (600 / CAPACITY["inputTokensPerSecond"] + 150 / CAPACITY["outputTokensPerSecond"])
 SCRAPE = {"interval": "1s", "timeout": "500ms", "staleAfter": "5s", "rateWindow": "5s"}
+# Where the exact count matters: rates over a window that arrivals at random don't shake.
+CALM = {**SCRAPE, "rateWindow": "10s"}
 
 
 def tier(namespace, name, source, least=1, most=50, cold_start=5, hold=6, tolerance=0, **more):

@@ -40,5 +40,7 @@ def quota(c):
     serving(c, "chat", 1)
     c.scale_by(scaler, "chat")
     serving(c, "chat", 2)
-    c.wait(lambda: blocked(c, scaler, "chat") == 2, 60, "2 are blocked")
+    refused = lambda: scaler.metric("vllm_scaler_capacity_blocked", tier="chat", reason="createRefused") or 0
+    c.wait(lambda: refused() == 2, 60, "2 are refused")
+    c.check("pods that the quota refuses", 2, int(refused()))
     c.check("the reason", "quota", told(c, scaler, "chat", "quota"), told(c, scaler, "chat", "quota"))

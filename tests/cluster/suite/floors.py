@@ -78,12 +78,14 @@ def floor_in_metadata(c):
 
 @case("floor-learned", seconds=260, needs=["fleet", "kubernetes"])
 def floor_with_a_learned_cold_start(c):
-    """The file says 2 s, the pods take 20: after one start is seen, the floor opens by what was learned."""
-    start = next_start(LEAD + 60)
+    """The file says 2 s, the pods take 20: once five starts are seen, the floor opens by what was learned."""
+    start = next_start(LEAD + 70)
     meets, ends = start + datetime.timedelta(minutes=1), start + datetime.timedelta(minutes=2)
     day = watched(c, "day", cold_start=2, floors=windows(start, meets, ends, 4))
     scaler = c.scaler([day], **cluster_access(c))
-    c.deploy("day", replicas=1, image="2s", load=f"{COLD_START - 6}s")
+    c.deploy("day", replicas=5, image="2s", load=f"{COLD_START - 6}s")
+    serving(c, "day", 5)
     c.scale_by(scaler, "day")
-    serving(c, "day", 1)
+    c.reaches("day", 1, 40, "day is quiet")
+    c.wait(lambda: c.fleet.counters(c.namespace, "day")["ready"] == 1, 20, "the other four are gone")
     watch_the_start(c, "day", start, meets, ends, 4)

@@ -3,8 +3,7 @@
 import time
 
 from rig.cases import case
-from rig.objects import deployment, scaled_object
-from rig.tiers import cluster_access, serving, watched
+from rig.tiers import cluster_access, pods_of, serving, tier, watched
 
 
 @case("recreate", seconds=120, ci=True, needs=["fleet", "kubernetes"])
@@ -38,33 +37,32 @@ def recreate(c):
 @case("rename", seconds=50, needs=["fleet", "kubernetes"])
 def rename(c):
     """A tier gets another name in file and ScaledObject: nothing is lowered on the way."""
-    tier = watched(c, "chat", least=3)
-    scaler = c.scaler([tier], **cluster_access(c))
+    chat = watched(c, "chat", least=3)
+    scaler = c.scaler([chat], **cluster_access(c))
     c.deploy("chat", replicas=1)
     c.scale_by(scaler, "chat", metadata={"tier": "chat"})
     c.reaches("chat", 3, 40, "under the first name")
-    scaler.tiers = [{**tier, "name": "talk"}]
+    scaler.tiers = [{**chat, "name": "talk"}]
     scaler.reload()
     c.stays("chat", 3, 8, "the file has the new name, the ScaledObject the old: an error, which holds")
     c.scale_by(scaler, "chat", metadata={"tier": "talk"})
-    scaler.tiers = [{**tier, "name": "talk", "replicas": {"min": 4, "max": 50}}]
+    scaler.tiers = [{**chat, "name": "talk", "replicas": {"min": 4, "max": 50}}]
     scaler.reload()
     c.reaches("chat", 4, 40, "under the second name")
 
 
-@case("shared", seconds=50, ci=True)
+@case("shared", seconds=60, ci=True, needs=["fleet", "kubernetes"])
 def shared(c):
     """Two ScaledObjects ask for one tier, and one ScaledObject for two: each gets its own, the HPA takes the larger."""
     tiers = [
-        {
-            "name": name, "namespace": c.namespace, "replicas": {"min": least, "max": 20}, "hpa": {"tolerance": 0},
-            "source": {"fixed": {"urls": ["10.244.249.1:9"]}},
-        }
-        for name, least in [("small", 2), ("large", 5)]
+        tier(c.namespace, name, pods_of("Deployment", target), least=least)
+        for name, target, least in [("small", "first", 2), ("large", "both", 5)]
     ]
-    scaler = c.scaler(tiers)
+    scaler = c.scaler(tiers, **cluster_access(c))
     for name in ("first", "second", "both"):
-        c.api.apply(deployment(c.namespace, name, replicas=1, idle=True))
+        c.deploy(name, replicas=1)
+    serving(c, "first", 1)
+    serving(c, "both", 1)
     for name in ("first", "second"):
         c.scale_by(scaler, name, metadata={"tier": "small"})
     another = {"type": "external", "metadata": {"scalerAddress": scaler.grpc, "tier": "large"}}

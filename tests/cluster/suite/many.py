@@ -4,6 +4,7 @@ import time
 
 from rig.cases import case
 from rig.objects import EXACT, deployment, scaled_object
+from rig.tiers import cluster_access, watched
 
 COUNT = 200
 
@@ -13,38 +14,39 @@ def at(c, number):
     return sum(1 for target in c.api.list("Deployment", c.namespace) if target["spec"]["replicas"] == number)
 
 
-@case("many", seconds=120, ci=True)
+@case("many", seconds=120, ci=True, alone=True, needs=["kubernetes"])
 def many(c):
-    """200 ScaledObjects made at once, then all asked for one more: everybody gets it, and no call fails."""
-    tier = lambda n, least: {
-        "name": f"t{n:03}", "namespace": c.namespace, "replicas": {"min": least, "max": 20},
-        "source": {"fixed": {"urls": [f"10.244.249.{n % 250 + 1}:9"]}}, "hpa": {"tolerance": 0},
-        "scrape": {"interval": "30s", "timeout": "1s", "staleAfter": "5m"},
-    }
-    scaler = c.scaler([tier(n, 2) for n in range(COUNT)])
+    """200 ScaledObjects at Kubernetes' and KEDA's own pace: all made at once, then all asked for one more; no call fails."""
+    with c.cluster.syncing_every("15s"):
+        up_twice(c)
+
+
+def up_twice(c):
+    tier = lambda n, least: watched(c, f"t{n:03}", least=least, scrape={"interval": "5s"})
+    scaler = c.scaler([tier(n, 2) for n in range(COUNT)], **cluster_access(c))
     for n in range(COUNT):
         c.api.apply(deployment(c.namespace, f"t{n:03}", replicas=1, idle=True))
     begun = time.monotonic()
     for n in range(COUNT):
-        c.api.apply(scaled_object(c.namespace, f"t{n:03}", scaler.grpc, behavior=EXACT))
+        c.api.apply(scaled_object(c.namespace, f"t{n:03}", scaler.grpc, behavior=EXACT, polling=30))
     made = time.monotonic()
     c.wait(lambda: at(c, 2) == COUNT, 180, "all 200 have 2", every=1)
-    c.check("all 200 get from 1 to 2, seconds from the last one made", "at most 60", f"{time.monotonic() - made:.0f}",
-            time.monotonic() - made <= 60, since=begun)
+    c.check("all 200 get from 1 to 2, seconds from the last one made", "at most 120", f"{time.monotonic() - made:.0f}",
+            time.monotonic() - made <= 120, since=begun)
 
     scaler.tiers = [tier(n, 3) for n in range(COUNT)]
     changed = time.monotonic()
     scaler.reload()
     c.wait(lambda: at(c, 3) == COUNT, 120, "all 200 have 3", every=0.5)
     taken = time.monotonic() - changed
-    c.check("all 200 get from 2 to 3, seconds from the reload", "at most 20", f"{taken:.0f}", taken <= 20, since=changed)
+    c.check("all 200 get from 2 to 3, seconds from the reload", "at most 40", f"{taken:.0f}", taken <= 40, since=changed)
 
     handled = list(scaler.samples("vllm_scaler_grpc_handled_total"))
     calls = sum(value for labels, value in handled)
     bad = {(labels["method"], labels["code"]): value for labels, value in handled if labels["code"] not in ("OK", "Canceled")}
     c.check("calls by KEDA that failed", {}, bad)
     c.check("calls by KEDA that were answered", "at least 1000", int(calls), calls >= 1000)
-    below = scaler.metric("vllm_scaler_grpc_handling_seconds_bucket", method="GetMetrics", le="0.005")
+    below = scaler.metric("vllm_scaler_grpc_handling_seconds_bucket", method="GetMetrics", le="0.025")
     asked = scaler.metric("vllm_scaler_grpc_handling_seconds_count", method="GetMetrics")
     share = (below or 0) / asked if asked else 0
-    c.check("GetMetrics answered within 5 ms", "at least 99 %", f"{share:.2%}", share >= 0.99)
+    c.check("GetMetrics answered within 25 ms, beside a busy cluster", "at least 99 %", f"{share:.2%}", share >= 0.99)

@@ -17,7 +17,7 @@ def pair(c):
 def one_after_the_other(c):
     tier = watched(c, "chat", hold=10)
     servers = [c.scaler([tier], name=f"pair-{n}", address=address, **cluster_access(c)) for n, address in enumerate(DOCUMENTED_ADDRESSES)]
-    c.deploy("chat", replicas=3)
+    c.deploy("chat", replicas=3, drain="20s")
     c.fleet.load(c.namespace, "chat", 0.7 * 3 * REQUESTS_PER_REPLICA)
     serving(c, "chat", 3)
     c.api.apply(scaled_object(c.namespace, "chat", DOCUMENTED_NAME))
@@ -30,7 +30,8 @@ def one_after_the_other(c):
         time.sleep(0.5)
     c.check("largest difference of the two answers", "at most 1", apart, apart <= 1, since=begun)
     for server in servers:
-        asked = server.metric("vllm_scaler_grpc_handled_total", method="GetMetrics", code="OK") or 0
+        # Of a sync's two calls the client sends every other to each: one server may get all GetMetrics.
+        asked = server.metric("vllm_scaler_grpc_handled_total", code="OK") or 0
         c.check(f"calls answered by {server.name}", "some", int(asked), asked > 0)
     for number, rate in [(0, 2), (1, 3)]:
         servers[number].program.kill()
