@@ -123,7 +123,7 @@ fn from_file(file: &str) -> anyhow::Result<Page> {
 }
 
 fn from_reader(source: impl Read) -> anyhow::Result<Page> {
-    Ok(Page { body: expand(read_bounded(source)?)?, content_type: None })
+    Ok(Page { body: expand(read_bounded(source, "can't be read")?)?, content_type: None })
 }
 
 /// Asks a server, as the scaler itself does: no proxy, no redirects, bounded in time and size.
@@ -149,12 +149,13 @@ fn expand(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     if !bytes.starts_with(&GZIP_MAGIC) {
         return Ok(bytes);
     }
-    read_bounded(MultiGzDecoder::new(bytes.as_slice())).context("broken gzip data")
+    read_bounded(MultiGzDecoder::new(bytes.as_slice()), "broken gzip data")
 }
 
-fn read_bounded(source: impl Read) -> anyhow::Result<Vec<u8>> {
+/// `failing` is what it means when the bytes can't be read.
+fn read_bounded(source: impl Read, failing: &'static str) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    source.take(MAX_PAGE_BYTES + 1).read_to_end(&mut bytes)?;
+    source.take(MAX_PAGE_BYTES + 1).read_to_end(&mut bytes).context(failing)?;
     if bytes.len() as u64 > MAX_PAGE_BYTES {
         bail!(too_large());
     }

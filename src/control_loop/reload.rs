@@ -41,13 +41,14 @@ impl ControlLoop {
         self.status.loaded_at = Some(now);
         self.status.rejected = None;
         self.status.allow_metadata_tiers = config.allow_metadata_tiers;
+        let told = std::mem::take(&mut self.status.warnings);
         self.status.warnings = config.warnings.iter().map(ToString::to_string).collect();
         for section in &changes.restart_needed {
             self.status
                 .warnings
                 .push(format!("{section}: changed in the file; takes effect at the next start"));
         }
-        for warning in &self.status.warnings {
+        for warning in self.status.warnings.iter().filter(|warning| !told.contains(warning)) {
             warn!(warning, "configuration");
         }
         for id in &changes.removed {

@@ -194,8 +194,11 @@ impl Args {
         if !(1.0..=FASTEST).contains(&self.speed) {
             return Err(format!("--speed {}: between 1 and {FASTEST}", self.speed));
         }
-        if self.max == 0 || self.min > self.max {
-            return Err(format!("--min {} and --max {}: 1 at most, and min up to max", self.min, self.max));
+        if self.max == 0 {
+            return Err("--max 0: at least 1".to_owned());
+        }
+        if self.min > self.max {
+            return Err(format!("--min {} is above --max {}", self.min, self.max));
         }
         if !(0.0..1.0).contains(&self.hpa_tolerance) {
             return Err(format!("--hpa-tolerance {}: 0 up to 1", self.hpa_tolerance));

@@ -104,7 +104,8 @@ pub(super) fn policy(tier: TierId, keys: &[(&str, &str)]) -> Result<(Policy, Vec
         words.told(warnings).into_iter().map(|(key, message)| format!("`{key}`: {message}")).collect();
     if policy.floors.is_empty() {
         warnings.push(format!(
-            "no floor is declared (timezone, start, end, desiredReplicas): the answer is always {}",
+            "no floor is declared (timezone, start, end, desiredReplicas): the answer is always {}, unless the file has a \
+             `kubernetes` section, by which the target's pods are seen",
             policy.min
         ));
     }

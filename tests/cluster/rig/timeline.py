@@ -80,8 +80,9 @@ def draw(timeline, title, panels):
 
 
 def keep(case, timeline, title, panels):
-    """Writes data and picture where RIG_KEEP says, or beside the logs."""
-    folder = os.environ.get("RIG_KEEP") or case.cluster.state
+    """Writes data and picture where RIG_KEEP says."""
+    folder = os.environ["RIG_KEEP"]
+    os.makedirs(folder, exist_ok=True)
     data = os.path.join(folder, f"{case.name}.json")
     timeline.stop(data)
     with open(data) as file, open(os.path.join(folder, f"{case.name}.svg"), "w") as picture:

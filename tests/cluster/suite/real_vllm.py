@@ -32,7 +32,7 @@ def real_vllm(c):
     clients = Clients(c.api, c.namespace)
     tier = watched(
         c, "tiny", most=2, cold_start=60, hold=HOLD,
-        capacity={"inputTokensPerSecond": 2000, "outputTokensPerSecond": 160, "learn": False},
+        capacity={"inputTokensPerSecond": 20000, "outputTokensPerSecond": 1000, "learn": False},
         scrape={"interval": "2s", "timeout": "1900ms", "staleAfter": "12s", "rateWindow": "10s"},
     )
     tier["holdUnknown"] = "60s"
@@ -50,15 +50,17 @@ def real_vllm(c):
         clients.set(4 * SLOTS)
         loaded = time.monotonic()
         c.wait(lambda: scaler.answer(c.namespace, "tiny") == 2, 120, "2 are required")
-        c.check("KV cache and queue have risen", True, line.rows[-1]["kv"] and line.rows[-1]["waiting"], line.rows[-1]["waiting"] > 0)
         c.reaches("tiny", 2, 30, "the HPA makes it 2")
         line.mark("second pod")
         c.wait(lambda: len(engines.ready_after) == 2, START_SECONDS, "the second vLLM is ready", every=1)
         line.mark("second engine ready")
+        peak = lambda what: max(row[what] or 0 for row in line.rows)
+        c.check("peak of the KV cache in use, of the queue, while one served", "above 0, above 0", (peak("kv"), peak("waiting")),
+                peak("kv") > 0 and peak("waiting") > 0)
         second = max(engines.ready_after.values())
         c.check("the second real start, seconds, under load", "a start", f"{second:.0f}", second > 1)
         c.wait(lambda: len(clients.look()) == 2 and all(clients.busy.get(a, 0) >= SLOTS for a in clients.addresses), 60, "the load spreads")
-        c.check("requests at each", f"{2 * SLOTS} each", sorted(clients.busy.get(a, 0) for a in clients.addresses),
+        c.check("requests at each", f"at least {SLOTS} each", sorted(clients.busy.get(a, 0) for a in clients.addresses),
                 all(clients.busy.get(a, 0) >= SLOTS for a in clients.addresses), since=loaded)
         learned = scaler.metric("vllm_scaler_cold_start_seconds", tier="tiny", quantile="0.5", stage="total")
         c.check("the cold start is learned, seconds", "between the two seen", learned, learned is not None)
