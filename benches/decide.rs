@@ -69,6 +69,7 @@ fn observation(round: u32) -> Observation {
                     waiting_deferred: Some(0.0),
                     engines: Some(1.0),
                     preemptions_per_second: Some(0.0),
+                    rates_over: Some(Duration::from_secs(60)),
                     steps: Some(StepSample {
                         steps: 400.0,
                         inter_token_count: 8_000.0,

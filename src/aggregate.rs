@@ -14,18 +14,20 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::decision::observation::{ActivatorObservation, CountedTotals, TierLoad};
+use crate::decision::observation::{CountedTotals, TierLoad};
 use crate::decision::{Observation, ReplicaObservation, ReplicaState};
 use crate::engines::EnginePage;
 use crate::supply::{Discovered, Phase, ScaleFacts, Target};
-use crate::units::{later, since};
+use crate::units::later;
 
+mod activator;
 mod quantiles;
 mod rates;
 mod replica;
 mod supply;
 mod window;
 
+use activator::Activator;
 use replica::Replica;
 use window::Shape;
 
@@ -137,14 +139,6 @@ enum Source {
     Unknown { why: String },
 }
 
-#[derive(Clone, Debug)]
-struct Activator {
-    /// The newest number and when it was read.
-    queued: Option<(DateTime<Utc>, f64)>,
-    /// Why the last attempt failed, where it did.
-    error: Option<String>,
-}
-
 impl TierWindow {
     /// A tier of which nothing is known yet.
     #[must_use]
@@ -221,14 +215,7 @@ impl TierWindow {
     /// The activator was read at `at`, or couldn't be. Call it once with an error before the first reading: a tier whose
     /// activator has never been told of counts as a tier without one.
     pub fn activator(&mut self, at: DateTime<Utc>, queued: Result<f64, String>) {
-        let activator = self.activator.get_or_insert(Activator { queued: None, error: None });
-        match queued {
-            Ok(number) if number.is_finite() && number >= 0.0 => {
-                *activator = Activator { queued: Some((at, number)), error: None };
-            }
-            Ok(number) => activator.error = Some(format!("the activator says {number}, which is no queue")),
-            Err(why) => activator.error = Some(bounded(&why)),
-        }
+        self.activator.get_or_insert_default().read(at, queued, self.settings.rate_window);
     }
 
     /// What is known at `now`.
@@ -240,13 +227,7 @@ impl TierWindow {
         self.shape.expire(now);
         let mut load = TierLoad::default();
         self.shape.describe(now, &mut load);
-        // In the order of identities, so that the sum doesn't depend on the order of the source.
-        load.waiting_growth_per_second = self
-            .replicas
-            .values()
-            .filter(|replica| replica.is_fresh(now, &self.settings))
-            .filter_map(Replica::waiting_growth)
-            .fold(None, |sum, growth| rates::plus(sum, Some(growth)));
+        (load.waiting_growth_per_second, load.rates_over) = self.waiting_growth(now);
 
         let replicas_unknown = self.replicas_unknown(now);
         let replicas = &mut self.replicas;
@@ -268,6 +249,27 @@ impl TierWindow {
             activator: self.activator.as_ref().map(|activator| activator.observe(now, &self.settings)),
             totals: self.totals,
         }
+    }
+
+    /// How fast the backlog of the tier grows, requests a second: at its replicas and at its activator. And the span that
+    /// this and the tier's rates are means over.
+    ///
+    /// One that is known for a part of the span counts by that part: a queue that a new replica takes over from the
+    /// activator or from the others is no growth, although its own page shows it within a second.
+    fn waiting_growth(&self, now: DateTime<Utc>) -> (Option<f64>, Option<Duration>) {
+        // In the order of identities, so that the sum doesn't depend on the order of the source.
+        let fresh = || self.replicas.values().filter(|replica| replica.is_fresh(now, &self.settings));
+        let at_activator =
+            self.activator.as_ref().and_then(|activator| activator.growth(now, &self.settings));
+        let spans = fresh().filter_map(Replica::rates_span);
+        let Some(longest) = spans.chain(at_activator.map(|(_, span)| span)).max() else {
+            return (None, None);
+        };
+        let of_replica = |replica: &Replica| Some((replica.waiting_growth()?, replica.rates_span()?));
+        let growths = fresh().filter_map(of_replica).chain(at_activator);
+        let share = |span: Duration| span.as_secs_f64() / longest.as_secs_f64();
+        let sum = growths.fold(None, |sum, (growth, span)| rates::plus(sum, Some(growth * share(span))));
+        (sum, Some(longest))
     }
 
     /// Why nobody can say who the replicas are.
@@ -302,10 +304,8 @@ impl TierWindow {
         for replica in self.replicas.values_mut() {
             replica.follow_the_clock(now, limit);
         }
-        if let Some(Activator { queued: Some((at, _)), .. }) = &mut self.activator
-            && *at > limit
-        {
-            *at = now;
+        if let Some(activator) = &mut self.activator {
+            activator.follow_the_clock(now, limit);
         }
     }
 }
@@ -323,19 +323,6 @@ fn lost_sight(observed: &mut [ReplicaObservation]) {
             .iter_mut()
             .filter(|replica| left(replica))
             .for_each(|replica| replica.state = ReplicaState::Silent);
-    }
-}
-
-impl Activator {
-    fn observe(&self, now: DateTime<Utc>, settings: &WindowSettings) -> ActivatorObservation {
-        let age = self.queued.map(|(at, _)| since(now, at));
-        let fresh = age.is_some_and(|age| age <= settings.stale_after);
-        let queued = self.queued.filter(|_| fresh).map(|(_, number)| number);
-        let error = match (&self.error, age) {
-            (None, Some(age)) if !fresh => Some(format!("not read for {} s", age.as_secs())),
-            (error, _) => error.clone(),
-        };
-        ActivatorObservation { queued, age, error }
     }
 }
 

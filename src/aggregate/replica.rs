@@ -123,6 +123,11 @@ impl Replica {
         self.page.as_ref().is_some_and(|(at, _)| since(now, *at) <= settings.stale_after)
     }
 
+    /// See [`ReplicaLoad::rates_over`].
+    pub(super) fn rates_span(&self) -> Option<Duration> {
+        self.readings.span()
+    }
+
     pub(super) fn waiting_growth(&self) -> Option<f64> {
         self.readings.waiting_growth()
     }

@@ -49,7 +49,8 @@ pub(super) struct Load {
     /// Token work being served, in replica-seconds a second.
     pub(super) work: Quantity,
     /// How much of `work.low` is not the tier's own mean: what a replica serves that was first read a moment ago, beyond
-    /// its share of the span that the others' rates are means over. In that span the others had the work that it has now.
+    /// its share of the span that the tier's rates are means over. In that span others had the work that it has now: the
+    /// replicas beside it, or the activator.
     pub(super) work_handed_over: f64,
     /// Requests in the running batches.
     pub(super) running: Quantity,
@@ -86,8 +87,7 @@ impl Load {
     ) -> Self {
         let mut load = Self::default();
         let full_batch = capacity.batch.map_or(0.0, |bound| bound.size);
-        let spans = observation.replicas.iter().filter_map(|replica| replica.load.as_ref()?.rates_over);
-        let longest = spans.max().unwrap_or_default();
+        let longest = observation.load.rates_over.unwrap_or_default();
         for replica in &observation.replicas {
             match (replica.state, &replica.load) {
                 (ReplicaState::Ready, Some(seen)) => {

@@ -163,8 +163,12 @@ pub struct StepSample {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TierLoad {
-    /// How fast the number of waiting requests grows, requests a second; negative while it shrinks.
+    /// How fast the number of waiting requests grows, requests a second, those at the activator included; negative while
+    /// it shrinks.
     pub waiting_growth_per_second: Option<f64>,
+    /// Over which span that and the rates of the replicas are means, the longest of them.
+    #[serde(rename = "ratesOverSeconds", with = "seconds::option")]
+    pub rates_over: Option<Duration>,
     /// Mean input tokens of a request over the last minutes.
     pub mean_input_tokens: Option<f64>,
     /// Mean uncached input tokens of a request.

@@ -88,8 +88,40 @@ fn the_backlog_grows_only_by_replicas_that_were_there_before() {
     assert!((growth - 2.0).abs() < 1e-9, "{growth}");
     tier.page("b", at(15.0), Ok(waiting(4990.0)));
     let growth = tier.observe(at(15.0)).load.waiting_growth_per_second.unwrap();
-    assert!(growth.abs() < 1e-9, "{growth}");
+    assert!((growth - 1.0).abs() < 1e-9, "-2 a second, but for half of the span: {growth}");
     assert_eq!(tier.observe(at(100.0)).load.waiting_growth_per_second, None);
+}
+
+#[test]
+fn a_queue_that_goes_from_the_activator_to_a_replica_is_no_growth() {
+    let mut tier = tier(&["a"], Phase::Ready);
+    let waiting = |waiting: f64| page_of(vec![EngineSample { waiting: Some(waiting), ..engine("0", 0.0) }]);
+    // 2 requests a second come for half a minute, and nobody serves.
+    for half in 0..=60 {
+        tier.activator(at(f64::from(half) / 2.0), Ok(f64::from(half)));
+    }
+    let load = tier.observe(at(30.0)).load;
+    assert_eq!(load.waiting_growth_per_second, Some(2.0));
+    assert_eq!(load.rates_over, Some(Duration::from_secs(30)));
+    // The replica is there, and all 60 go to it within a second.
+    tier.page("a", at(30.0), Ok(waiting(0.0)));
+    tier.page("a", at(31.0), Ok(waiting(62.0)));
+    tier.activator(at(31.0), Ok(0.0));
+    let growth = tier.observe(at(31.0)).load.waiting_growth_per_second.unwrap();
+    assert!((growth - 2.0).abs() < 0.05, "62 here, 2 less there than half a minute ago: {growth}");
+}
+
+#[test]
+fn an_activator_that_fails_or_whose_clock_jumps_tells_no_growth() {
+    let mut tier = tier(&[], Phase::Ready);
+    tier.activator(at(0.0), Ok(5.0));
+    assert_eq!(tier.observe(at(0.0)).load.waiting_growth_per_second, None, "one reading");
+    tier.activator(at(5.0), Ok(15.0));
+    assert_eq!(tier.observe(at(5.0)).load.waiting_growth_per_second, Some(2.0));
+    tier.activator(at(10.0), Err("refused".to_owned()));
+    assert_eq!(tier.observe(at(40.0)).load.waiting_growth_per_second, None, "too old");
+    tier.activator(at(3.0), Ok(20.0));
+    assert_eq!(tier.observe(at(3.0)).load.waiting_growth_per_second, None, "the clock was set back");
 }
 
 /// 10 steps, 20 inter-token times of 30 ms, 10 output and 60 computed input tokens for each `counted`.

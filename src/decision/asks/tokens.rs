@@ -24,9 +24,8 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     let cost = shape.cost(capacity.rates);
     // A negative growth is no sane number either.
     let growth = sane(observation.load.waiting_growth_per_second).unwrap_or(0.0);
-    // While replicas that were ordered take work over, theirs is counted over the same span as what the others had.
-    let handed_over = if coming.credits() { load.work_handed_over } else { 0.0 };
-    let served = load.work.low - handed_over;
+    // Replicas that take work over count over the same span as what the others had.
+    let served = load.work.low - load.work_handed_over;
     let drains = (coming.shrinks(observation.load.waiting_growth_per_second) * cost).min(served);
     let part = |work: f64, of: &str| if work > 0.0 { format!(" + {work:.2} {of}") } else { String::new() };
     Reading::Asks(Asked {

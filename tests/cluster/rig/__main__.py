@@ -33,9 +33,18 @@ def chosen(options):
         if unknown:
             sys.exit(f"no case named {', '.join(unknown)}; --list shows them")
         return [kinds[name] for name in options.only.split(",")]
+    if options.broken:
+        # One that must stay sound, too.
+        return [kinds[name] for name in [*sorted(must_fail(options.broken)), "wake"] if "vllm" not in kinds[name].needs]
     if options.real_vllm:
         return [kind for kind in kinds.values() if "vllm" in kind.needs]
     return [kind for kind in kinds.values() if (kind.ci or not options.ci) and "vllm" not in kind.needs]
+
+
+def must_fail(broken):
+    """The cases that the first line of a patch names."""
+    with open(os.path.join(HERE, "broken", f"{broken}.patch")) as patch:
+        return set(patch.readline().removeprefix("# fails:").strip().split(","))
 
 
 def shorten(value, width):
@@ -145,11 +154,8 @@ def verdict(options, failed, ran):
     """0 when all is as it should be: nothing failed, or, broken on purpose, exactly what had to."""
     if not options.broken:
         return 1 if failed else 0
-    with open(os.path.join(HERE, "broken", f"{options.broken}.patch")) as patch:
-        first = patch.readline()
-    must = set(first.removeprefix("# fails:").strip().split(","))
     seen = {row.case for row in failed}
-    must &= ran
+    must = must_fail(options.broken) & ran
     print(f"broken on purpose ({options.broken}): must fail {', '.join(sorted(must))}; failed {', '.join(sorted(seen)) or 'none'}")
     return 0 if seen == must else 1
 

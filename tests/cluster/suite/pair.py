@@ -33,6 +33,8 @@ def one_after_the_other(c):
         # Of a sync's two calls the client sends every other to each: one server may get all GetMetrics.
         asked = server.metric("vllm_scaler_grpc_handled_total", code="OK") or 0
         c.check(f"calls answered by {server.name}", "some", int(asked), asked > 0)
+    taken = [server.metric("vllm_scaler_peer_readings_total", result="success") or 0 for server in servers]
+    c.check("readings of what the Lease's holder has learned, by the two", "some by one of them", taken, sorted(taken)[0] == 0 < sorted(taken)[1])
     for number, rate in [(0, 2), (1, 3)]:
         servers[number].program.kill()
         c.fleet.load(c.namespace, "chat", rate * 3 * REQUESTS_PER_REPLICA)
