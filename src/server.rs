@@ -152,13 +152,9 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
         let identity = Identity::from_environment(&cluster_settings.lease, http_addr);
         let (leadership, who_leads) = watch::channel(Leadership::default());
         let peers = peers::run(who_leads, learned, counters.clone(), stop.clone());
-        tasks.spawn("peers", async move {
-            peers.await;
-            Ok(())
-        });
         let writers = writers::run(cluster, identity, published.clone(), clock, leadership, stop.clone());
         tasks.spawn("writers", async move {
-            writers.await;
+            tokio::join!(writers, peers);
             Ok(())
         });
     }

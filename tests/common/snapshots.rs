@@ -227,6 +227,7 @@ fn busy_observation() -> Observation {
         scale: None,
         load: TierLoad {
             waiting_growth_per_second: Some(0.4),
+            rates_over: Some(Duration::from_secs(60)),
             mean_input_tokens: Some(2140.0),
             mean_uncached_input_tokens: Some(1010.0),
             mean_output_tokens: Some(312.0),
