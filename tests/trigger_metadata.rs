@@ -324,8 +324,10 @@ fn what_is_legal_but_wrong_is_warned_of() {
     let (_, warnings) = declared(&[("minReplicas", "3"), ("maxReplicas", "9")]);
     assert_eq!(
         warnings,
-        ["no floor is declared (timezone, start, end, desiredReplicas): the answer is always 3, unless the file has a \
-          `kubernetes` section, by which the target's pods are seen"]
+        [
+            "no floor is declared (timezone, start, end, desiredReplicas): the answer is always 3, unless the file has a \
+          `kubernetes` section, by which the target's pods are seen"
+        ]
     );
 }
 
