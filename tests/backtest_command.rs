@@ -101,7 +101,7 @@ fn bad_traces_exit_with_64_and_name_the_line() {
     let folder = tempfile::tempdir().unwrap();
     let header = "t_seconds,requests,input_tokens,output_tokens\n";
     for (rows, words) in [
-        ("", "line 1: the first line must be"),
+        ("", "no rows"),
         ("a,b\n1,2\n", "line 1: the first line must be"),
         (header, "no rows"),
         (&format!("{header}0,1,1,1\n"), "one row tells no width"),

@@ -60,23 +60,23 @@ pub(super) fn replica_seconds(work: &Work, terms: &Terms, most: u32, done: &Atom
     let first = work.slots().first().map_or(0, |slot| u64::from(slot.units));
     let begins = (0..price.allowances.len()).map(|row| {
         let queued = first.saturating_sub((row as u64 + 1) * price.capacity) as usize;
-        price.slot(row) + next.rows[row].get(queued).copied().unwrap_or(f64::INFINITY)
+        slot_seconds(row) + next.rows[row].get(queued).copied().unwrap_or(f64::INFINITY)
     });
     begins.fold(f64::INFINITY, f64::min)
 }
 
-impl Price {
-    /// Of a slot with the replicas of this row.
-    fn slot(&self, row: usize) -> f64 {
-        (row + 1) as f64 * SLOT_SECONDS
-    }
+/// Replica-seconds of a slot with the replicas of this row.
+fn slot_seconds(row: usize) -> f64 {
+    (row + 1) as f64 * SLOT_SECONDS
+}
 
+impl Price {
     /// One slot: from the values after it to those before it. `best` is room to work in.
     fn step_back(&self, arriving: u64, next: &Table, here: &mut Table, best: &mut [f64]) {
         best.fill(f64::INFINITY);
         for (row, values) in here.rows.iter_mut().enumerate() {
             // All queues: a row above may come down to this one.
-            self.lower(row, arriving, &next.rows[row], best, self.slot(row));
+            self.lower(row, arriving, &next.rows[row], best, slot_seconds(row));
             let queues = values.len();
             values.copy_from_slice(&best[..queues]);
         }
@@ -85,7 +85,7 @@ impl Price {
             let started = self.start_seconds * (row + 1) as f64;
             // Rows below have no longer queues.
             let queues = &mut best[..values.len()];
-            self.lower(row, arriving, &next.rows[row], queues, self.slot(row) + started);
+            self.lower(row, arriving, &next.rows[row], queues, slot_seconds(row) + started);
             for (value, up) in values.iter_mut().zip(queues) {
                 let up = *up - started;
                 if up < *value {

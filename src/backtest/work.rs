@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn nothing_is_no_work() {
-        assert_eq!(Work::of(&trace(&[0.0; 20]), RATES, 4, 5.0), None);
+        let idle = Trace { slots: vec![Arrivals::default(); 20], bin_seconds: 5.0 };
+        assert_eq!(Work::of(&idle, RATES, 4, 5.0), None);
     }
 
     #[test]
