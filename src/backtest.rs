@@ -126,7 +126,9 @@ impl Backtest {
     pub fn new(trace: &Trace, mut settings: Settings) -> Result<Self, Unplayable> {
         // The fluid model has no door at which work could wait for a first replica.
         settings.policy.min = settings.policy.min.max(1);
+        settings.policy.max = settings.policy.max.max(settings.policy.min);
         settings.chain.min = settings.chain.min.max(1);
+        settings.chain.max = settings.chain.max.max(settings.chain.min);
         let acceptable = settings.acceptable_queue.as_secs_f64();
         let rates = settings.policy.capacity.prior;
         let work = Work::of(trace, rates, settings.peak_replicas, acceptable).ok_or(Unplayable::NoWork)?;
