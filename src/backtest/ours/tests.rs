@@ -74,7 +74,7 @@ fn a_step_is_answered_within_a_sync_or_two_and_ready_one_cold_start_later() {
     assert_eq!(sizes[230], (5, 5), "4 / 0.8");
     let enough = sizes.iter().position(|(paid, _)| *paid >= 10).unwrap();
     assert!((241..=255).contains(&enough), "{enough}");
-    assert_eq!(sizes[enough + 35].1, 5, "still starting");
+    assert!(sizes[enough + 35].1 < 10, "still starting");
     assert!(sizes[enough + 36].1 >= 10);
 }
 
@@ -90,18 +90,19 @@ fn what_is_not_needed_any_more_is_given_back_after_the_hold() {
 
 #[test]
 fn what_the_model_doesn_t_have_is_absent_and_not_zero() {
-    let (settings, work) = (settings(), work(&[4.0; 60], 8));
+    let (settings, work) = (settings(), work(&[4.0; 20], 4));
     let mut scaler = Scaler::new(&settings, &work);
-    play(&work, &TERMS, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
+    let too_few = Terms { initial: 3, ..TERMS };
+    play(&work, &too_few, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
     let seen = &scaler.seen;
-    assert_eq!((seen.replicas.len(), seen.current, seen.authoritative), (5, Some(5), true));
+    assert_eq!((seen.current, seen.authoritative), (Some(seen.replicas.len() as u32), true));
     let load = seen.replicas[0].load.as_ref().unwrap();
     assert_eq!(
         (load.kv_usage, load.running, load.rejected_per_second, &load.steps),
         (None, None, None, &None)
     );
     assert_eq!((seen.load.queue_time_p95_seconds, &seen.activator), (None, &None));
-    // A fifth of the peak of 8, which is all the time: half input.
+    // Full, and half of it is input.
     let input = load.uncached_input_tokens_per_second.unwrap();
     assert!((input - 8000.0 / 2.0).abs() < 1.0, "{input}: full replicas serve what they can");
     assert!(seen.load.waiting_growth_per_second.unwrap() > 0.0);
