@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod backtest;
 pub mod check;
 pub mod demo;
 pub mod explain;
@@ -46,6 +47,8 @@ enum Command {
     Read(read::Args),
     /// Say why tiers are answered what they are, asking a running scaler.
     Explain(explain::Args),
+    /// Play a trace of load under a policy, under others and with hindsight: what each costs and who waits.
+    Backtest(backtest::Args),
     /// Run simulated vLLM replicas, the scaler, and a stand-in for KEDA and the HPA on this machine.
     Demo(demo::Args),
 }
@@ -76,6 +79,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(args) => schema::run(&args),
         Command::Read(args) => read::run(args).await,
         Command::Explain(args) => explain::run(args).await,
+        Command::Backtest(args) => backtest::run(&args),
         Command::Demo(args) => Box::pin(demo::run(args)).await,
     }
 }

@@ -12,6 +12,7 @@
 //! [`engines`], [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
 
 pub mod aggregate;
+pub mod backtest;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -27,6 +27,8 @@ fn bad_flags_of_every_command_exit_with_64() {
         &["explain", "--server", "http://"],
         &["demo", "--min", "minus one"],
         &["demo", "--floor", "x"],
+        &["backtest"],
+        &["backtest", "--trace", file, "--peak-replicas", "4"],
     ] {
         let output = command(arguments);
         assert_eq!(

@@ -1,0 +1,126 @@
+//! The scaler in the fluid model, as timelines.
+
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+use crate::backtest::fleet::{Terms, play};
+use crate::backtest::score::Tally;
+use crate::backtest::trace::{Arrivals, Trace};
+use crate::decision::fixtures::{at, policy};
+use crate::decision::policy::{DeadBand, ScaleDown, Step};
+use crate::simulate::autoscaler::AutoscalerSettings;
+
+const TERMS: Terms = Terms { cold_start_slots: 36, acceptable_seconds: 5.0, initial: 5 };
+
+/// Replicas' worth of work, slot by slot; half of it input.
+fn work(replicas: &[f64], peak: u32) -> Work {
+    let slot = |replicas: &f64| Arrivals {
+        requests: replicas * 5.0,
+        input_tokens: replicas * 5.0 * 4000.0,
+        output_tokens: replicas * 5.0 * 350.0,
+    };
+    let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: SLOT_SECONDS };
+    Work::of(&trace, policy().capacity.prior, peak, 5.0).unwrap()
+}
+
+fn settings() -> Settings {
+    let defaults = policy();
+    let policy = Policy {
+        dead_band: DeadBand { tolerance: 0.0, ..defaults.dead_band },
+        scale_down: ScaleDown { max_step: Step::Share(1.0), ..defaults.scale_down },
+        ..defaults
+    };
+    Settings {
+        chain: AutoscalerSettings::recommended(policy.min, policy.max),
+        policy,
+        peak_replicas: 8,
+        cold_start: Duration::from_secs(180),
+        acceptable_queue: Duration::from_secs(5),
+        begins: at("00:00"),
+    }
+}
+
+/// The scaler, with the sizes of its fleet slot by slot.
+struct Watched<'a> {
+    scaler: Scaler<'a>,
+    sizes: Vec<(u32, u32)>,
+}
+
+impl Controller for Watched<'_> {
+    fn replicas(&mut self, slot: usize, fleet: &Fleet) -> u32 {
+        let size = self.scaler.replicas(slot, fleet);
+        self.sizes.push((size, fleet.ready()));
+        size
+    }
+
+    fn served(&mut self, slot: usize, ended: Ended) {
+        self.scaler.served(slot, ended);
+    }
+}
+
+/// Paid and ready replicas, slot by slot.
+fn sizes(load: &[f64]) -> Vec<(u32, u32)> {
+    let (settings, work) = (settings(), work(load, 8));
+    let mut watched = Watched { scaler: Scaler::new(&settings, &work), sizes: Vec::new() };
+    play(&work, &TERMS, &mut watched, Tally::new(5.0), &AtomicU64::new(0));
+    watched.sizes
+}
+
+#[test]
+fn a_step_is_answered_within_a_sync_or_two_and_ready_one_cold_start_later() {
+    let mut load = vec![4.0; 240];
+    load.extend(vec![8.0; 240]);
+    let sizes = sizes(&load);
+    assert_eq!(sizes[230], (5, 5), "4 / 0.8");
+    let enough = sizes.iter().position(|(paid, _)| *paid >= 10).unwrap();
+    assert!((241..=255).contains(&enough), "{enough}");
+    assert!(sizes[enough + 35].1 < 10, "still starting");
+    assert!(sizes[enough + 36].1 >= 10);
+}
+
+#[test]
+fn what_is_not_needed_any_more_is_given_back_after_the_hold() {
+    let mut load = vec![8.0; 120];
+    load.extend(vec![4.0; 300]);
+    let sizes = sizes(&load);
+    let last = |least: u32| sizes.iter().rposition(|(paid, _)| *paid >= least).unwrap();
+    assert!(last(10) >= 120 + 42, "the hold is 210 s");
+    assert_eq!(sizes.last(), Some(&(5, 5)));
+}
+
+#[test]
+fn what_the_model_doesn_t_have_is_absent_and_not_zero() {
+    let (settings, work) = (settings(), work(&[4.0; 20], 4));
+    let mut scaler = Scaler::new(&settings, &work);
+    let too_few = Terms { initial: 3, ..TERMS };
+    play(&work, &too_few, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
+    let seen = &scaler.seen;
+    assert_eq!((seen.current, seen.authoritative), (Some(seen.replicas.len() as u32), true));
+    let load = seen.replicas[0].load.as_ref().unwrap();
+    assert_eq!(
+        (load.kv_usage, load.running, load.rejected_per_second, &load.steps),
+        (None, None, None, &None)
+    );
+    assert_eq!((seen.load.queue_time_p95_seconds, &seen.activator), (None, &None));
+    // Full, and half of it is input.
+    let input = load.uncached_input_tokens_per_second.unwrap();
+    assert!((input - 8000.0 / 2.0).abs() < 1.0, "{input}: full replicas serve what they can");
+    assert!(seen.load.waiting_growth_per_second.unwrap() > 0.0);
+    assert!(load.waiting.unwrap() > 0.0);
+}
+
+#[test]
+fn a_queue_loses_no_request_on_its_way() {
+    let work = work(&[3.0; 40], 3);
+    let mut queue =
+        Queue { work: &work, rates: policy().capacity.prior, cohorts: VecDeque::new(), requests: 0.0 };
+    let mut served = Tokens::default();
+    for slot in 0..40 {
+        queue.arrive(slot);
+        served = served.plus(queue.serve(47));
+    }
+    let arrived: f64 = work.slots().iter().map(|slot| slot.requests).sum();
+    assert!((served.requests + queue.requests - arrived).abs() < 1e-6);
+    queue.serve(u64::MAX);
+    assert_eq!((queue.requests, queue.cohorts.len()), (0.0, 0));
+}
