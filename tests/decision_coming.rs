@@ -69,7 +69,7 @@ impl Fluid {
         for (pod, replica) in self.pods.iter().zip(&mut self.tier.seen.replicas) {
             let (Some(load), Some(since)) = (&mut replica.load, pod.seen(now).since) else { continue };
             // A replica tells nothing of the time before its first page.
-            let read = ((now - since).num_seconds() / 5).clamp(1, self.window as i64) as usize;
+            let read = usize::try_from((now - since).num_seconds() / 5).unwrap().clamp(1, self.window);
             let served = self.rounds.iter().rev().take(read).map(|(served, _)| served).sum::<f64>();
             work_of(load, served / read as f64);
             load.kv_tokens = Some(400_000.0);

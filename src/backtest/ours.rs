@@ -233,7 +233,7 @@ impl<'a> Scaler<'a> {
             uncached_input_tokens_per_second: rates.map(|rates| rates.input),
             output_tokens_per_second: rates.map(|rates| rates.output),
             requests_per_second: rates.map(|rates| rates.requests),
-            rates_over: rates.map(|_| Duration::from_secs_f64(over as f64 * SLOT_SECONDS)),
+            rates_over: rates_over(over),
             ..ReplicaLoad::default()
         }
     }
@@ -244,12 +244,18 @@ impl<'a> Scaler<'a> {
         let mean = |tokens: f64| (served.requests > 0.0).then(|| (tokens / served.requests).max(0.0));
         TierLoad {
             waiting_growth_per_second: slope(&self.was_waiting),
+            rates_over: rates_over(self.each_served.len().min(RATE_SLOTS)),
             mean_input_tokens: mean(served.input),
             mean_uncached_input_tokens: mean(served.input),
             mean_output_tokens: mean(served.output),
             ..TierLoad::default()
         }
     }
+}
+
+/// The span of rates over so many slots.
+fn rates_over(slots: usize) -> Option<Duration> {
+    (slots > 0).then(|| Duration::from_secs_f64(slots as f64 * SLOT_SECONDS))
 }
 
 impl Controller for Scaler<'_> {

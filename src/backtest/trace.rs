@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_trace_longer_than_400_days_is_refused_and_its_beginning_can_be_taken() {
-        let rows: String = (0..402).map(|day| format!("{},1,0,0\n", day * 86_400)).collect();
+        let rows = (0..402).map(|day| format!("{},1,0,0", day * 86_400)).collect::<Vec<_>>().join("\n");
         refused(&rows, "line 402: the trace is longer than 400 days");
         let text = format!("{HEADER}\n{rows}");
         assert_eq!(read(text.as_bytes(), Some(10)).unwrap().slots.len(), 10);
