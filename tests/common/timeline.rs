@@ -11,8 +11,8 @@ use std::time::Duration;
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use keda_vllm_scaler::decision::policy::{DeadBand, Floor, Ramp, ScaleDown, Step, TokenRates};
 use keda_vllm_scaler::decision::{
-    ActivatorObservation, Answer, CountedTotals, Decision, Memory, Observation, Policy, ReplicaLoad,
-    ReplicaObservation, ReplicaState, TierId, TierLoad, decide,
+    ActivatorObservation, Answer, Decision, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation,
+    ReplicaState, TierId, TierLoad, decide,
 };
 use keda_vllm_scaler::schedule::Window;
 
@@ -61,19 +61,13 @@ impl Timeline {
 
     pub(crate) fn with_memory(policy: Policy, memory: Memory) -> Self {
         let seen = Observation {
-            replicas: vec![],
-            replicas_unknown: None,
-            authoritative: true,
-            current: None,
-            scale: None,
             load: TierLoad {
                 // A request costs 0.1 + 0.2 replica-seconds.
                 mean_input_tokens: Some(800.0),
                 mean_output_tokens: Some(140.0),
                 ..TierLoad::default()
             },
-            activator: None,
-            totals: CountedTotals::default(),
+            ..Observation::listed(Vec::new())
         };
         Self { policy, memory, seen, now: instant("00:00"), last: None }
     }
