@@ -54,7 +54,19 @@ pub(super) struct Increase {
     pub(super) steps: Option<f64>,
 }
 
+/// Tokens a second, in and out together, that no replica reaches: a hundred times what a node of eight GPUs computes (`DeepSeek`
+/// published 73,700 input tokens a second for one of its own).
+const MOST_TOKENS_PER_SECOND: f64 = 1e7;
+
 impl Increase {
+    /// Could one replica have done this in that time? An address behind which several processes answer in turn, without a
+    /// start time on their pages, shows the difference of two lives as growth.
+    pub(super) fn is_plausible(&self, seconds: f64) -> bool {
+        let tokens =
+            [Counter::Input, Counter::Output].iter().filter_map(|counter| self.of(*counter)).sum::<f64>();
+        tokens <= MOST_TOKENS_PER_SECOND * seconds
+    }
+
     pub(super) fn of(&self, counter: Counter) -> Option<f64> {
         self.counted[counter as usize]
     }
@@ -358,25 +370,28 @@ impl Readings {
     /// How fast the waiting requests grow, a second: the slope of the least-squares line.
     pub(super) fn waiting_growth(&self) -> Option<f64> {
         let (first, _) = self.ends()?;
-        let points = || {
+        slope(
             self.readings
                 .iter()
-                .filter_map(|reading| Some((seconds_between(first.at, reading.at), reading.waiting?)))
-        };
-        let count = points().count() as f64;
-        let mean_time = points().map(|(time, _)| time).sum::<f64>() / count;
-        let mean_waiting = points().map(|(_, waiting)| waiting).sum::<f64>() / count;
-        let spread: f64 = points().map(|(time, _)| (time - mean_time).powi(2)).sum();
-        let together: f64 =
-            points().map(|(time, waiting)| (time - mean_time) * (waiting - mean_waiting)).sum();
-        let slope = together / spread;
-        (count >= 2.0 && slope.is_finite()).then_some(slope)
+                .filter_map(|reading| Some((seconds_between(first.at, reading.at), reading.waiting?))),
+        )
     }
 
     fn ends(&self) -> Option<(&Reading, &Reading)> {
         let (first, last) = (self.readings.front()?, self.readings.back()?);
         (self.readings.len() > 1).then_some((first, last))
     }
+}
+
+/// The slope of the least-squares line through points of time and value; None where they make no line.
+pub(crate) fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<f64> {
+    let count = points.clone().count() as f64;
+    let mean_time = points.clone().map(|(time, _)| time).sum::<f64>() / count;
+    let mean_value = points.clone().map(|(_, value)| value).sum::<f64>() / count;
+    let spread: f64 = points.clone().map(|(time, _)| (time - mean_time).powi(2)).sum();
+    let together: f64 = points.map(|(time, value)| (time - mean_time) * (value - mean_value)).sum();
+    let slope = together / spread;
+    (count >= 2.0 && slope.is_finite()).then_some(slope)
 }
 
 fn seconds_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {

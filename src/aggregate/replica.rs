@@ -107,8 +107,9 @@ impl Replica {
         // A longer gap would smear the load of a time that is over onto now.
         let comparable = last < at && since(at, last) <= settings.stale_after;
         count(totals, follows, &before, &page, self.absent_was_zero);
-        if follows == Continuity::Same && comparable {
-            let increase = increase(&before, &page, self.absent_was_zero);
+        let increase = increase(&before, &page, self.absent_was_zero);
+        let plausible = increase.is_plausible((at - last).as_seconds_f64());
+        if follows == Continuity::Same && comparable && plausible {
             self.readings.go_on(at, &increase, waiting, settings.rate_window);
             self.steps = step_sample(&before, &page, &increase);
             shape.add(at, &before, &page, &increase, self.absent_was_zero);

@@ -200,3 +200,15 @@ fn totals_are_exact_over_missed_rounds_and_restarts() {
         (44.0, 440.0, 264.0)
     );
 }
+
+#[test]
+fn two_lives_behind_one_address_without_a_start_time_give_no_rate_beyond_what_a_replica_can_do() {
+    let mut tier = tier(&["a"], Phase::Listed);
+    for turn in 0..10 {
+        // A process that began long ago and one that is young answer in turn.
+        let counted = if turn % 2 == 0 { 1e3 } else { 1e8 };
+        tier.page("a", at(f64::from(turn) * 5.0), Ok(page(counted + f64::from(turn))));
+        let load = tier.observe(at(f64::from(turn) * 5.0)).replicas[0].load.clone().unwrap();
+        assert_eq!(load.output_tokens_per_second, None, "turn {turn}");
+    }
+}
