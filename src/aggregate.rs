@@ -27,6 +27,8 @@ mod replica;
 mod supply;
 mod window;
 
+pub(crate) use rates::slope;
+
 use activator::Activator;
 use replica::Replica;
 use window::Shape;

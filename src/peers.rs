@@ -51,7 +51,8 @@ pub async fn run(
             return;
         }
     };
-    let mut told: Option<String> = None;
+    // The holder that was told of in the log, and why it can't be read.
+    let mut told: Option<(String, Option<String>)> = None;
     loop {
         let holder = match &*leadership.borrow_and_update() {
             Leadership::Peer { name, http_address: Some(address) } => Some((name.clone(), address.clone())),
@@ -65,32 +66,18 @@ pub async fn run(
                 read = read(&client, &address) => read,
             };
             counters.peer_read(read.is_ok());
+            let news = (name, read.as_ref().err().map(|error| format!("{error:#}")));
+            if told.as_ref() != Some(&news) {
+                tell(&news, &address);
+                told = Some(news);
+            }
             match read {
                 Ok(tiers) => {
-                    if told.as_deref() != Some("") {
-                        info!(
-                            holder = name,
-                            address,
-                            tiers = tiers.len(),
-                            "taking what the holder of the Lease has learned"
-                        );
-                        told = Some(String::new());
-                    }
                     if learned.send(tiers).await.is_err() {
                         return;
                     }
                 }
-                Err(error) => {
-                    let why = format!("{error:#}");
-                    if told.as_ref() != Some(&why) {
-                        warn!(
-                            holder = name,
-                            address, why, "what the holder of the Lease has learned can't be read"
-                        );
-                        told = Some(why);
-                    }
-                    pause = TRY_AGAIN;
-                }
+                Err(_) => pause = TRY_AGAIN,
             }
         }
         tokio::select! {
@@ -99,6 +86,13 @@ pub async fn run(
             changed = leadership.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(pause) => {}
         }
+    }
+}
+
+fn tell((holder, trouble): &(String, Option<String>), address: &str) {
+    match trouble {
+        None => info!(holder, address, "taking what the holder of the Lease has learned"),
+        Some(why) => warn!(holder, address, why, "what the holder of the Lease has learned can't be read"),
     }
 }
 

@@ -90,6 +90,7 @@ prop_compose! {
         output in number(1_000.0),
         queue_time in number(20.0),
         activator in proptest::option::of(number(200.0)),
+        spans in proptest::collection::vec(proptest::option::of(1_u64..60), 12),
     ) -> Observation {
         let replicas = replicas
             .into_iter()
@@ -98,7 +99,8 @@ prop_compose! {
                 let mut replica = replica(&format!("r{n}"), state);
                 replica.start = start.map(|start| as_its_state_is(start, state));
                 if replica.load.is_some() {
-                    replica.load = Some(load);
+                    let rates_over = spans[n].map(Duration::from_secs);
+                    replica.load = Some(ReplicaLoad { rates_over, ..load });
                 }
                 replica
             })
@@ -111,6 +113,7 @@ prop_compose! {
             scale: None,
             load: TierLoad {
                 waiting_growth_per_second: growth,
+                rates_over: spans.iter().flatten().max().copied().map(Duration::from_secs),
                 mean_input_tokens: input,
                 mean_output_tokens: output,
                 queue_time_p95_seconds: queue_time.map(Quantile::between),

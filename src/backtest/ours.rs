@@ -16,6 +16,7 @@ use super::fleet::{Controller, Ended, Fleet, Replica};
 use super::rivals::moment;
 use super::work::Work;
 use super::{SLOT_SECONDS, SYNC_SLOTS, Settings};
+use crate::aggregate::slope;
 use crate::decision::policy::TokenRates;
 use crate::decision::{
     CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
@@ -96,17 +97,7 @@ impl<'a> Scaler<'a> {
                 cohorts: VecDeque::new(),
                 requests: 0.0,
             },
-            seen: Observation {
-                replicas: Vec::new(),
-                replicas_unknown: None,
-                // As with a list of pods.
-                authoritative: true,
-                current: None,
-                scale: None,
-                load: TierLoad::default(),
-                activator: None,
-                totals: CountedTotals::default(),
-            },
+            seen: Observation::listed(Vec::new()),
             serials: Vec::new(),
             each_served: VecDeque::new(),
             totals: VecDeque::from([Tokens::default()]),
@@ -243,7 +234,7 @@ impl<'a> Scaler<'a> {
         let served = first.zip(last).map(|(first, last)| last.minus(*first)).unwrap_or_default();
         let mean = |tokens: f64| (served.requests > 0.0).then(|| (tokens / served.requests).max(0.0));
         TierLoad {
-            waiting_growth_per_second: slope(&self.was_waiting),
+            waiting_growth_per_second: slope(self.was_waiting.iter().enumerate().map(slot_and_value)),
             rates_over: rates_over(self.each_served.len().min(RATE_SLOTS)),
             mean_input_tokens: mean(served.input),
             mean_uncached_input_tokens: mean(served.input),
@@ -251,6 +242,11 @@ impl<'a> Scaler<'a> {
             ..TierLoad::default()
         }
     }
+}
+
+/// The end of a slot in seconds, and what waited then.
+fn slot_and_value((slot, waiting): (usize, &f64)) -> (f64, f64) {
+    (slot as f64 * SLOT_SECONDS, *waiting)
 }
 
 /// The span of rates over so many slots.
@@ -281,19 +277,6 @@ fn keep<T>(last: &mut VecDeque<T>, newest: T, most: usize) {
         last.pop_front();
     }
     last.push_back(newest);
-}
-
-/// The slope of the least-squares line through values a slot apart, a second; as the server has the growth of what waits.
-fn slope(values: &VecDeque<f64>) -> Option<f64> {
-    let count = values.len() as f64;
-    if count < 2.0 {
-        return None;
-    }
-    let (middle, mean) = ((count - 1.0) / 2.0, values.iter().sum::<f64>() / count);
-    let times = || (0..values.len()).map(|at| at as f64 - middle);
-    let together: f64 = times().zip(values).map(|(time, value)| time * (value - mean)).sum();
-    let spread: f64 = times().map(|time| time * time).sum();
-    Some(together / (spread * SLOT_SECONDS))
 }
 
 /// What waits, in the order of its arrival, with what it is made of.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 
-use super::observation::{
-    CountedTotals, Observation, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
-};
+use super::observation::{Observation, ReplicaLoad, ReplicaObservation, ReplicaState};
 use super::policy::{Floor, Policy, TierId, TokenRates};
 use crate::schedule::Window;
 
@@ -43,14 +41,5 @@ pub(crate) fn replica(name: &str, state: ReplicaState) -> ReplicaObservation {
 }
 
 pub(crate) fn observation(replicas: Vec<ReplicaObservation>) -> Observation {
-    Observation {
-        replicas,
-        replicas_unknown: None,
-        authoritative: true,
-        current: None,
-        scale: None,
-        load: TierLoad::default(),
-        activator: None,
-        totals: CountedTotals::default(),
-    }
+    Observation::listed(replicas)
 }

@@ -48,6 +48,12 @@ impl Observation {
         }
     }
 
+    /// What a list of pods tells: these replicas and no others. Nothing else is known.
+    #[must_use]
+    pub fn listed(replicas: Vec<ReplicaObservation>) -> Self {
+        Self { replicas, replicas_unknown: None, authoritative: true, ..Self::unknown(String::new()) }
+    }
+
     /// How many replicas are in this state.
     #[must_use]
     pub fn count(&self, state: ReplicaState) -> u32 {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn seen(replicas: Vec<ReplicaObservation>) -> Observation {
-        Observation { replicas, replicas_unknown: None, authoritative: true, ..Observation::unknown("") }
+        Observation::listed(replicas)
     }
 
     fn one(requests: f64, running: f64) -> Observation {

@@ -27,18 +27,21 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
     // Replicas that take work over count over the same span as what the others had.
     let served = load.work.low - load.work_handed_over;
     let drains = (coming.shrinks(observation.load.waiting_growth_per_second) * cost).min(served);
+    let less =
+        |work: f64, what: &str| if work > 0.0 { format!(" - {work:.2} {what}") } else { String::new() };
     let part = |work: f64, of: &str| if work > 0.0 { format!(" + {work:.2} {of}") } else { String::new() };
     Reading::Asks(Asked {
         low: (served - drains + (growth + load.refused.low) * cost) / target,
         high: (load.work.high + (growth + load.refused.high) * cost) / target,
         saturated: false,
         because: format!(
-            "{} running: {:.2} replica-seconds of tokens a second ({:.0} in, {:.0} out){}{}{}, / {target:.2}",
+            "{} running: {:.2} replica-seconds of tokens a second ({:.0} in, {:.0} out){}{}{}{}, / {target:.2}",
             replicas(load.work.told),
-            served,
+            load.work.low,
             load.input_tokens,
             load.output_tokens,
-            if drains > 0.0 { format!(" - {drains:.2} of the backlog") } else { String::new() },
+            less(load.work_handed_over, "taken over from others within the window"),
+            less(drains, "of the backlog"),
             part(growth * cost, "backlog growth"),
             part(load.refused.low * cost, "refused"),
         ),
