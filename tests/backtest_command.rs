@@ -131,6 +131,9 @@ fn flags_that_make_no_sense_exit_with_64_and_are_named() {
         ("--days", "0"),
         ("--days", "NaN"),
         ("--begins", "noon"),
+        ("--begins", "2026-03-02"),
+        ("--begins", "+262142-12-31T23:00:00Z"),
+        ("--begins", "1800-01-01T00:00:00Z"),
     ] {
         let mut arguments = vec!["--trace", TRACE, flag, value];
         if flag != "--peak-replicas" {

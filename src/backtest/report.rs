@@ -87,9 +87,9 @@ impl Report {
         let mut line = |cells: [&str; 9]| {
             let [policy, rest @ ..] = cells;
             let mut text = format!("{policy:wide$}");
-            for (cell, width) in rest.into_iter().zip([10, 7, 11, 13, 7, 8, 8, 8]) {
-                // Writing to a String doesn't fail.
-                write!(text, "{cell:>width$}").unwrap_or_default();
+            for (cell, width) in rest.into_iter().zip([9, 6, 10, 12, 6, 7, 7, 7]) {
+                // Writing to a String doesn't fail. A space of its own, so that a number that is too wide for its column runs into no other.
+                write!(text, " {cell:>width$}").unwrap_or_default();
             }
             out.push_str(text.trim_end());
             out.push('\n');

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 
 use super::BadFlag;
 use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings, Trace, TraceError, trace};
@@ -53,11 +53,19 @@ pub struct Args {
     #[arg(long, value_name = "SPAN")]
     acceptable_queue: Option<String>,
     /// The wall-clock time at which the trace begins: floors have times of day. The default is a Monday.
-    #[arg(long, value_name = "TIME", default_value = "2024-01-01T00:00:00Z")]
+    #[arg(long, value_name = "TIME", default_value = "2024-01-01T00:00:00Z", value_parser = begins)]
     begins: DateTime<Utc>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A time whose zone is told, in years that calendars and their zones reach.
+fn begins(text: &str) -> Result<DateTime<Utc>, String> {
+    let time = DateTime::parse_from_rfc3339(text)
+        .map_err(|error| format!("{error}; write a time with its zone, such as 2026-03-02T00:00:00Z"))?;
+    let time = time.with_timezone(&Utc);
+    if (1900..=2200).contains(&time.year()) { Ok(time) } else { Err("from the year 1900 to 2200".to_owned()) }
 }
 
 /// Runs the command.
