@@ -159,10 +159,15 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         capacity: capacity.told,
         known: sight::known(observation),
         lead: horizon.lead,
-        cold_start: memory.cold_starts.told(policy, &horizon),
+        cold_start: memory.cold_starts.told(policy, &horizon, tells_starts(observation)),
         blocked,
         notes,
     }
+}
+
+/// Does the source know when replicas started? One of addresses doesn't; without a replica nobody can say yet.
+fn tells_starts(observation: &Observation) -> bool {
+    observation.replicas.is_empty() || observation.replicas.iter().any(|replica| replica.start.is_some())
 }
 
 /// The number of whole replicas that carry a fraction.
@@ -352,7 +357,7 @@ fn floors_only(
         },
         known: sight::known(observation),
         lead: horizon.lead,
-        cold_start: memory.cold_starts.told(policy, horizon),
+        cold_start: memory.cold_starts.told(policy, horizon, tells_starts(observation)),
         blocked,
         notes,
     }

@@ -7,11 +7,14 @@ mod pods;
 #[path = "common/timeline.rs"]
 mod timeline;
 
+use std::time::Duration;
+
 use keda_vllm_scaler::decision::ReplicaState::{
     Absent, Asleep, Blocked, Ready, Silent, Starting, Terminating,
 };
 use keda_vllm_scaler::decision::policy::Combine;
 use keda_vllm_scaler::decision::{Memory, Policy, ReplicaLoad};
+use keda_vllm_scaler::quantile::Quantile;
 use pods::Pod;
 use timeline::{Timeline, floor, instant, policy};
 
@@ -60,6 +63,24 @@ fn fewer_than_half_known_hold_the_answer_for_a_bounded_time_and_then_err() {
     tier.ready(5).kv(0.1).expect(5).because("hold");
     tier.at("10:23:25").expect(5);
     tier.at("10:23:35").expect(1);
+}
+
+#[test]
+fn a_latency_that_ends_because_nothing_finishes_any_more_is_kept_for_a_bounded_time() {
+    let mut policy = policy();
+    policy.signals.latency.weight = 1.0;
+    policy.signals.latency.queue_time_p95 = Some(Duration::from_secs(2));
+    let mut tier = Timeline::new(policy);
+    tier.at("10:00").ready(3).running(20.0).each(|load| load.requests_per_second = Some(2.0));
+    tier.seen.load.queue_time_p95_seconds = Some(Quantile::between(60.0));
+    tier.expect(6).because("latency asks 6.00");
+    // The engines hang: requests stay in their batches, and no page tells of a latency any more.
+    tier.at("10:05").each(|load| load.requests_per_second = Some(0.0));
+    tier.seen.load.queue_time_p95_seconds = None;
+    tier.expect(6).because("latency asks 6.00");
+    tier.at("10:14:55").expect(6);
+    // Nobody can be sure that users still wait: no error, and the other signals decide.
+    tier.at("10:30").expect(1);
 }
 
 #[test]

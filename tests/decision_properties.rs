@@ -92,6 +92,8 @@ prop_compose! {
         activator in proptest::option::of(number(200.0)),
         spans in proptest::collection::vec(proptest::option::of(1_u64..60), 12),
     ) -> Observation {
+        // A p95 is of requests that finished: a tier that does nothing for longer than its window has none.
+        let idle = replicas.iter().all(|(_, load, _)| load.running == Some(0.0) && !load.waiting.is_some_and(|n| n > 0.0));
         let replicas = replicas
             .into_iter()
             .enumerate()
@@ -116,7 +118,7 @@ prop_compose! {
                 rates_over: spans.iter().flatten().max().copied().map(Duration::from_secs),
                 mean_input_tokens: input,
                 mean_output_tokens: output,
-                queue_time_p95_seconds: queue_time.map(Quantile::between),
+                queue_time_p95_seconds: queue_time.filter(|_| !idle).map(Quantile::between),
                 ..TierLoad::default()
             },
             activator: activator.map(|queued| ActivatorObservation { queued, age: None, error: None }),

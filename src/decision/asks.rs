@@ -60,6 +60,9 @@ pub(super) enum Reading {
     Asks(Asked),
     /// It should be there and isn't.
     Missing(String),
+    /// It has no more to say, and nobody knows that all is well: its last ask is kept as if it were missing, but when
+    /// that has gone on for too long it leaves the sum, and the tier answers without it.
+    Lapsed(String),
     /// It has nothing to say, and that is as it should be.
     Silent(String),
 }
@@ -128,6 +131,13 @@ fn consider(scene: &Scene<'_>, signal: SignalKind, reading: Reading, watched: u6
         }
         Reading::Silent(absent) => Considered { signal, weight, asked: None, kept: None, absent },
         Reading::Missing(why) => keep(scene, signal, weight, why, watched),
+        Reading::Lapsed(why) => {
+            let kept = keep(scene, signal, weight, why.clone(), watched);
+            if kept.kept.is_some_and(|kept| kept.too_long) {
+                return Considered { signal, weight, asked: None, kept: None, absent: why };
+            }
+            kept
+        }
     }
 }
 

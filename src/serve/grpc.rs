@@ -56,7 +56,7 @@ pub const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The port can't be had.
-    #[error("can't listen on {address}: {error}")]
+    #[error("can't listen on {address}")]
     Bind {
         /// Which.
         address: SocketAddr,
@@ -65,10 +65,10 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The transport failed.
-    #[error("grpc transport: {0}")]
+    #[error("grpc transport")]
     Transport(#[from] tonic::transport::Error),
     /// The description for reflection can't be read.
-    #[error("grpc reflection: {0}")]
+    #[error("grpc reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
 

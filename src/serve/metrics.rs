@@ -141,7 +141,12 @@ fn answer(series: &mut TierSeries<'_>, status: &TierStatus) {
             Some(1.0),
         );
     }
+    let unknown = matches!(decision.answer, Answer::Unknown { .. });
     for kind in bound_kinds(status) {
+        if unknown && kind == BoundKind::TooFewKnown {
+            // Not below a last answer that may never have been: a 0 would look like an answer.
+            continue;
+        }
         let largest =
             decision.bounds.iter().filter(|bound| bound.kind == kind).map(|bound| bound.replicas).max();
         series.labelled(

@@ -109,7 +109,7 @@ pub(in crate::config) const DNS: &[Key] = &[
 pub(in crate::config) const FIXED: &[Key] = &[Key::required(
     "urls",
     Kind::Scalars { of: Scalar::PageUrl, most: MAX_FIXED },
-    "Metrics pages. `host:port` stands for `http://host:port/metrics`.",
+    "Metrics pages, one for each replica: a balancer behind one URL would be read as one replica. `host:port` stands for `http://host:port/metrics`.",
 )];
 
 const SERVER_NAME: Key = Key::optional(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Asked, Reading, Scene};
+use crate::decision::load::Load;
 use crate::decision::observation::TierLoad;
 use crate::decision::policy::LatencySignal;
 use crate::decision::shape::sane;
@@ -26,12 +27,7 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
         return Reading::Silent("no target".to_owned());
     }
     let Some(now) = ratio(signal, &observation.load) else {
-        let finishes = load.finished.is_none_or(|finished| finished > 0.0);
-        return if load.ready > 0 && finishes {
-            Reading::Missing("requests finish, and no replica tells their latency".to_owned())
-        } else {
-            Reading::Silent("no request finished lately".to_owned())
-        };
+        return untold(load);
     };
     let estimated = estimated(signal, &observation.load);
     let smoothed = memory.latency_ratio.unwrap_or(now);
@@ -54,6 +50,21 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
         saturated: false,
         because: format!("{} ready x {smoothed:.2} of the p95 target{estimated}{credit}", load.ready),
     })
+}
+
+/// No p95. It tells of requests that finished, so none is missed of an idle tier. But where requests are under way and
+/// none finishes, or replicas can't be read, users may be waiting as before.
+fn untold(load: &Load) -> Reading {
+    if load.ready > 0 && load.finished.is_none_or(|finished| finished > 0.0) {
+        return Reading::Missing("requests finish, and no replica tells their latency".to_owned());
+    }
+    if load.unknown > 0 {
+        return Reading::Lapsed("some replicas can't be read, and the others finish nothing".to_owned());
+    }
+    if load.running.high > 0.0 || load.waiting.high > 0.0 || load.maybe_in_use {
+        return Reading::Lapsed("requests may be under way, and none finishes".to_owned());
+    }
+    Reading::Silent("no request finished lately".to_owned())
 }
 
 /// A target below the histogram's first bound can't be told from its half: the ratio is an estimate, and says so.

@@ -242,10 +242,11 @@ fn what_is_coming_is_taken_off_the_latency_s_ask_upward_only() {
 }
 
 #[test]
-fn no_latency_is_no_fault_while_nothing_finishes() {
+fn an_idle_tier_has_no_latency_to_miss() {
     let mut seen = three_ready(None);
     for replica in &mut seen.replicas {
-        replica.load = Some(ReplicaLoad { requests_per_second: Some(0.0), ..busy() });
+        let idle = ReplicaLoad { requests_per_second: Some(0.0), running: Some(0.0), ..busy() };
+        replica.load = Some(idle);
     }
     assert_eq!(ask(&with_latency_target(), &seen, SignalKind::Latency).absent, "no request finished lately");
 }

@@ -113,8 +113,13 @@ impl ColdStarts {
         self.known.likely.iter().filter_map(of_path).max_by_key(|likely| likely.cold_start).unwrap_or(prior)
     }
 
-    /// For the explanation.
-    pub(in crate::decision) fn told(&self, policy: &Policy, horizon: &Horizon) -> ColdStart {
+    /// For the explanation. `tells_starts`: the source of replicas knows when they started.
+    pub(in crate::decision) fn told(
+        &self,
+        policy: &Policy,
+        horizon: &Horizon,
+        tells_starts: bool,
+    ) -> ColdStart {
         let likely = self.likely(policy);
         let in_effect = horizon.cold_start;
         let expected = self.expected(policy);
@@ -134,6 +139,7 @@ impl ColdStarts {
                 likely.finished,
                 path.words()
             ),
+            _ if !tells_starts => "configured: this source of replicas tells no starts".to_owned(),
             _ => format!("configured: none of {FEWEST_STARTS} starts seen yet"),
         };
         let slowest = self.known.slowest.map(span).filter(|slowest| *slowest > expected);

@@ -46,7 +46,10 @@ pub(super) fn sentence(observation: &Observation) -> String {
         .filter(|(count, name)| *count > 0 || *name == "ready")
         .map(|(count, name)| format!("{count} {name}"))
         .collect();
-    parts.join(" · ")
+    let cut_off = observation.replicas.iter().filter(|replica| replica.is_cut_off()).count();
+    let cut_off =
+        if cut_off > 0 { format!(" · {cut_off} of the ready cut off from traffic") } else { String::new() };
+    parts.join(" · ") + &cut_off
 }
 
 /// One square a replica, then one empty square for each that is required and doesn't exist yet.
@@ -74,7 +77,7 @@ pub(super) fn squares(observation: &Observation, required: Option<u32>) -> Marku
 /// The table of replicas, those that need a look first.
 pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
     let mut replicas: Vec<&ReplicaObservation> = observation.replicas.iter().collect();
-    replicas.sort_by_key(|replica| urgency(replica.state));
+    replicas.sort_by_key(|replica| urgency(replica));
     html! {
         section {
             h2 { "Replicas" }
@@ -110,8 +113,9 @@ pub(super) fn table(observation: &Observation, now: DateTime<Utc>) -> Markup {
     }
 }
 
-fn urgency(state: ReplicaState) -> u8 {
-    match state {
+fn urgency(replica: &ReplicaObservation) -> u8 {
+    match replica.state {
+        ReplicaState::Ready if replica.is_cut_off() => 0,
         ReplicaState::Blocked | ReplicaState::Silent => 0,
         ReplicaState::Starting => 1,
         ReplicaState::Terminating | ReplicaState::Asleep | ReplicaState::Absent => 2,
@@ -140,6 +144,9 @@ fn row(replica: &ReplicaObservation, now: DateTime<Utc>) -> Markup {
             td.state {
                 span.square.(state_name(replica.state)) aria-hidden="true" {} " " (state_name(replica.state))
                 @if let Some(stage) = stage(replica) { span.muted { " " (stage) } }
+                @if replica.is_cut_off() {
+                    span.muted title="Kubernetes doesn't call it ready any more: Services send it nothing" { " cut off" }
+                }
             }
             td.num data-label="Age" title=[replica.since.map(|at| from_now(now, at))] { (age) }
             td.num data-label="Running" { (maybe(load.and_then(|l| l.running))) }
