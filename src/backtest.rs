@@ -6,7 +6,7 @@
 //! work   arrivals -> quantised work, scaled so that its peak needs so many replicas
 //! fleet  replicas that are ordered, start, serve a queue and are given back       score  what that came to
 //! ours   the same learn, decide and record as the server, fed by the fluid model
-//! rivals HPA, fixed targets, static peak                                          bound  the clairvoyant's price
+//! rivals policies from elsewhere, each by its published rule                      bound  the clairvoyant's price
 //! report all of it as a table or JSON
 //! ```
 //!
@@ -26,9 +26,10 @@ use crate::simulate::autoscaler::AutoscalerSettings;
 mod bound;
 mod fleet;
 mod ours;
+mod queue;
 pub mod report;
 pub mod rival;
-mod rivals;
+pub mod rivals;
 pub mod score;
 pub mod trace;
 pub mod work;
@@ -37,7 +38,8 @@ pub use report::{Report, Row};
 pub use trace::{Trace, TraceError};
 
 use fleet::{Terms, play};
-use rivals::{ConstantFleet, FixedTarget, WorkTargetHpa};
+use rival::Rival;
+use rivals::{Chained, EngineFacts, Entry, Facts, FixedTarget};
 use score::{Score, Tally};
 use work::Work;
 
@@ -104,8 +106,7 @@ pub struct Backtest {
 enum Job {
     Bound,
     Ours,
-    Hpa,
-    Constant,
+    Rival(&'static Entry),
     Fixed(FixedTarget),
 }
 
@@ -114,8 +115,7 @@ enum Played {
     /// Replica-seconds of the clairvoyant.
     Bound(f64),
     Ours(Score),
-    Hpa(Score),
-    Constant(Score),
+    Rival(&'static Entry, Score),
     Fixed(FixedTarget, Score),
 }
 
@@ -144,10 +144,14 @@ impl Backtest {
         if states > MOST_STATES {
             return Err(Unplayable::TooLarge(states));
         }
-        // The long ones first, so that no thread is left alone with them.
-        let mut jobs = vec![Job::Bound, Job::Ours, Job::Hpa, Job::Constant];
-        jobs.extend(FixedTarget::grid().map(Job::Fixed));
+        let jobs = jobs(&rivals::played_with(rivals::FLUID_FILLS));
         Ok(Self { settings, work, terms, constant, jobs, done: AtomicU64::new(0) })
+    }
+
+    /// With these rivals instead of all that the fluid model can play; see [`rivals::chosen`].
+    #[must_use]
+    pub fn against(self, rivals: &[&'static Entry]) -> Self {
+        Self { jobs: jobs(rivals), ..self }
     }
 
     /// Share of the work that is done, 0 to 1.
@@ -186,19 +190,49 @@ impl Backtest {
                 let mut scaler = ours::Scaler::new(&self.settings, work);
                 Played::Ours(play(work, terms, &mut scaler, tally(), &self.done))
             }
-            Job::Hpa => {
-                let mut hpa = WorkTargetHpa::new(work, policy.min, policy.max);
-                Played::Hpa(play(work, terms, &mut hpa, tally(), &self.done))
-            }
-            Job::Constant => {
-                let terms = Terms { initial: self.constant, ..*terms };
-                let mut fleet = ConstantFleet { replicas: self.constant };
-                Played::Constant(play(work, &terms, &mut fleet, tally(), &self.done))
+            Job::Rival(entry) => {
+                let (rival, bounds, initial) = self.rival(entry);
+                let terms = Terms { initial, ..*terms };
+                let mut chained = Chained::new(rival, work, policy.capacity.prior, bounds);
+                Played::Rival(entry, play(work, &terms, &mut chained, tally(), &self.done))
             }
             Job::Fixed(target) => {
                 let mut fixed = target.controller(work, policy.min, policy.max);
                 Played::Fixed(target, play(work, terms, &mut fixed, tally(), &self.done))
             }
+        }
+    }
+
+    /// A rival, the bounds that it keeps to, and the fleet that it begins with.
+    fn rival(&self, entry: &Entry) -> (Box<dyn Rival + Send>, (u32, u32), u32) {
+        let (policy, initial) = (&self.settings.policy, self.terms.initial);
+        let bounds = (policy.min, policy.max);
+        match entry.played() {
+            rivals::Played::Rule(rule) => (rule(&self.facts()), bounds, initial),
+            rivals::Played::Oracle => {
+                let schedule = rivals::foresee(&self.work, &self.terms, policy.max);
+                let first = schedule.first().copied().unwrap_or(initial);
+                (Box::new(rivals::Oracle::new(schedule)), bounds, first.clamp(policy.min, policy.max))
+            }
+            // The sweep is played as so many fixed targets; what they are measured against is constant.
+            rivals::Played::StaticPeak | rivals::Played::BestFixed => {
+                let replicas = self.constant;
+                (Box::new(rivals::Constant { replicas }), (replicas, replicas), replicas)
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let (policy, work) = (&self.settings.policy, &self.work);
+        let requests: f64 = work.slots().iter().map(|slot| slot.requests).sum();
+        Facts {
+            rates: policy.capacity.prior,
+            requests_per_second: requests / (work.total() as f64 * work.unit_seconds()),
+            // No rule that a fluid can be played by goes by its engine.
+            engine: EngineFacts::default(),
+            peak_replicas: self.settings.peak_replicas,
+            max: policy.max,
+            begins: self.settings.begins,
         }
     }
 
@@ -209,17 +243,39 @@ impl Backtest {
                 Played::Bound(replica_seconds) => bound = replica_seconds,
                 Played::Ours(score) => rows.push((0, "keda-vllm-scaler".to_owned(), score)),
                 Played::Fixed(target, score) => fixed.push((target, score)),
-                Played::Hpa(score) => rows.push((2, "HPA, work at 80 %".to_owned(), score)),
-                Played::Constant(score) => {
-                    rows.push((3, format!("static peak, {} replicas", self.constant), score));
-                }
+                Played::Rival(entry, score) => rows.push((place(entry.name), self.title(entry), score)),
             }
         }
         if let Some((target, score)) = rivals::best_in_hindsight(fixed) {
-            rows.push((1, target.to_string(), score));
+            rows.push((place("best-fixed"), target.to_string(), score));
         }
         rows.sort_by_key(|(place, ..)| *place);
         let scored = rows.into_iter().map(|(_, policy, score)| (policy, score)).collect();
         Report::new(&self.settings, &self.terms, &self.work, bound, scored)
     }
+
+    /// As the report names it.
+    fn title(&self, entry: &Entry) -> String {
+        match entry.name {
+            "hpa-80" => "HPA, work at 80 %".to_owned(),
+            "static-peak" => format!("static peak, {} replicas", self.constant),
+            name => name.to_owned(),
+        }
+    }
+}
+
+/// Everything to compute. The long ones first, so that no thread is left alone with them.
+fn jobs(rivals: &[&'static Entry]) -> Vec<Job> {
+    let is_sweep = |entry: &Entry| matches!(entry.played(), rivals::Played::BestFixed);
+    let mut jobs = vec![Job::Bound, Job::Ours];
+    jobs.extend(rivals.iter().filter(|entry| !is_sweep(entry)).map(|entry| Job::Rival(entry)));
+    if rivals.iter().any(|entry| is_sweep(entry)) {
+        jobs.extend(FixedTarget::grid().map(Job::Fixed));
+    }
+    jobs
+}
+
+/// Where a rival stands in the report; the scaler itself is first.
+fn place(name: &str) -> usize {
+    1 + rivals::names().take_while(|other| *other != name).count()
 }

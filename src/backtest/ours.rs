@@ -13,11 +13,11 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::fleet::{Controller, Ended, Fleet, Replica};
+use super::queue::{Queue, Tokens};
 use super::rivals::moment;
 use super::work::Work;
 use super::{SLOT_SECONDS, SYNC_SLOTS, Settings};
 use crate::aggregate::slope;
-use crate::decision::policy::TokenRates;
 use crate::decision::{
     CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
     decide,
@@ -56,32 +56,6 @@ pub(super) struct Scaler<'a> {
     was_waiting: VecDeque<f64>,
 }
 
-/// Tokens and requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tokens {
-    input: f64,
-    output: f64,
-    requests: f64,
-}
-
-impl Tokens {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            input: self.input + other.input,
-            output: self.output + other.output,
-            requests: self.requests + other.requests,
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        self.plus(other.times(-1.0))
-    }
-
-    fn times(self, factor: f64) -> Self {
-        Self { input: self.input * factor, output: self.output * factor, requests: self.requests * factor }
-    }
-}
-
 impl<'a> Scaler<'a> {
     pub(super) fn new(settings: &'a Settings, work: &'a Work) -> Self {
         Self {
@@ -91,12 +65,7 @@ impl<'a> Scaler<'a> {
             autoscaler: Autoscaler::new(settings.chain.clone(), Moment::START),
             memory: Memory::started(settings.begins),
             answer: None,
-            waiting: Queue {
-                work,
-                rates: settings.policy.capacity.prior,
-                cohorts: VecDeque::new(),
-                requests: 0.0,
-            },
+            waiting: Queue::new(work, settings.policy.capacity.prior),
             seen: Observation::listed(Vec::new()),
             serials: Vec::new(),
             each_served: VecDeque::new(),
@@ -131,7 +100,7 @@ impl<'a> Scaler<'a> {
     fn observe(&mut self, slot: usize, fleet: &Fleet, size: u32) {
         self.list(slot, fleet, size);
         let ready = self.seen.replicas.iter().filter(|seen| seen.state == ReplicaState::Ready).count();
-        let waiting = self.waiting.requests / (ready.max(1)) as f64;
+        let waiting = self.waiting.waiting().requests / (ready.max(1)) as f64;
         for at in 0..self.seen.replicas.len() {
             if self.seen.replicas[at].state != ReplicaState::Ready {
                 continue;
@@ -268,7 +237,7 @@ impl Controller for Scaler<'_> {
         keep(&mut self.each_served, served.times(1.0 / f64::from(ended.ready.max(1))), RATE_SLOTS);
         let total = self.totals.back().copied().unwrap_or_default().plus(served);
         keep(&mut self.totals, total, LENGTH_SLOTS + 1);
-        keep(&mut self.was_waiting, self.waiting.requests, RATE_SLOTS + 1);
+        keep(&mut self.was_waiting, self.waiting.waiting().requests, RATE_SLOTS + 1);
     }
 }
 
@@ -277,56 +246,6 @@ fn keep<T>(last: &mut VecDeque<T>, newest: T, most: usize) {
         last.pop_front();
     }
     last.push_back(newest);
-}
-
-/// What waits, in the order of its arrival, with what it is made of.
-struct Queue<'a> {
-    work: &'a Work,
-    rates: TokenRates,
-    cohorts: VecDeque<Cohort>,
-    /// Requests that wait, parts of requests included.
-    requests: f64,
-}
-
-/// What is left of the arrivals of one slot.
-struct Cohort {
-    slot: usize,
-    left: u32,
-}
-
-impl Queue<'_> {
-    fn arrive(&mut self, slot: usize) {
-        let arriving = self.work.slots()[slot];
-        if arriving.units > 0 {
-            self.cohorts.push_back(Cohort { slot, left: arriving.units });
-            self.requests += arriving.requests;
-        }
-    }
-
-    fn serve(&mut self, units: u64) -> Tokens {
-        let (mut served, mut left) = (Tokens::default(), units);
-        while left > 0
-            && let Some(first) = self.cohorts.front_mut()
-        {
-            let arrived = self.work.slots()[first.slot];
-            let taken = first.left.min(u32::try_from(left).unwrap_or(u32::MAX));
-            first.left -= taken;
-            left -= u64::from(taken);
-            let seconds = f64::from(taken) * self.work.unit_seconds();
-            served = served.plus(Tokens {
-                input: seconds * arrived.input_share * self.rates.input_tokens_per_second,
-                output: seconds * (1.0 - arrived.input_share) * self.rates.output_tokens_per_second,
-                requests: arrived.requests * f64::from(taken) / f64::from(arrived.units),
-            });
-            if first.left == 0 {
-                self.cohorts.pop_front();
-            }
-        }
-        // An empty queue is empty, whatever rounding left over.
-        self.requests =
-            if self.cohorts.is_empty() { 0.0 } else { (self.requests - served.requests).max(0.0) };
-        served
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::simulate::Moment;
-use crate::simulate::autoscaler::{AutoscalerSettings, Metric};
+use crate::simulate::autoscaler::{AutoscalerSettings, Signal};
 
 /// A fleet at the end of a slot, as its metrics tell it.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ pub enum Wish {
     /// Nothing new.
     Keep,
     /// Metrics of the HPA behind it, for its next sync; it takes the largest proposal. None: that metric is an error.
-    Metrics(Vec<Option<Metric>>),
+    Metrics(Vec<Option<Signal>>),
     /// `spec.replicas`, written past any HPA.
     Replicas(u32),
 }

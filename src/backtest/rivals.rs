@@ -1,316 +1,331 @@
-//! What the scaler is measured against. Pure.
+//! What the scaler is measured against: policies from elsewhere, each by its published rule. Pure.
 //!
-//! None of these knows the future but for its settings: the constant fleet and the best fixed target were chosen by
-//! looking at the whole trace.
+//! ```text
+//! keda hpa aibrix wva dynamo knative kaito sageserve token_velocity skyserve   the rules, one family a file
+//! hindsight   the constant fleet and the oracle        fixed      the sweep of fixed targets
+//! actuation   old metrics and an HPA behind any rule   fluid      a rule in charge of a fleet of fluid replicas
+//! ```
+//!
+//! [`ALL`] is the list. A rule says which fields of [`Seen`](super::rival::Seen) it needs; a model of the fleet that
+//! doesn't fill them doesn't play it. Every rule is played at its published defaults: none is tuned to a trace, but for
+//! those that say so.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
-use super::fleet::{Controller, Ended, Fleet, Terms};
-use super::score::Score;
-use super::work::Work;
-use super::{METRIC_AGE_SLOTS, SLOT_SECONDS, SYNC_SLOTS};
+use chrono::{DateTime, Utc};
+
+use super::SLOT_SECONDS;
+use super::rival::Rival;
+use crate::decision::policy::TokenRates;
 use crate::simulate::Moment;
-use crate::simulate::autoscaler::{Autoscaler, AutoscalerSettings, Metric};
+use crate::simulate::autoscaler::{Metric, Signal};
+
+pub mod actuation;
+mod aibrix;
+mod dynamo;
+pub(super) mod fixed;
+pub(super) mod fluid;
+mod hindsight;
+mod hpa;
+mod kaito;
+mod keda;
+mod knative;
+mod sageserve;
+mod skyserve;
+#[cfg(test)]
+mod testing;
+mod token_velocity;
+mod window;
+mod wva;
+
+/// Fields of [`Seen`](super::rival::Seen) that the fluid model fills besides those that all fill: none.
+pub const FLUID_FILLS: &[Field] = &[];
+
+pub use actuation::Actuated;
+pub use hindsight::{Constant, Oracle};
+
+pub(super) use fixed::{FixedTarget, best_in_hindsight};
+pub(super) use fluid::Chained;
+pub(super) use hindsight::{foresee, smallest_constant};
 
 /// The utilisation that most HPAs aim at, and at which every fleet begins.
 pub(super) const USUAL_TARGET: f64 = 0.8;
 
-/// Targets of the sweep, in hundredths: 0.30 to 1.10 in steps of 0.05.
-const TARGETS: std::ops::RangeInclusive<u32> = 30..=110;
-/// See [`TARGETS`].
-const TARGET_STEP: usize = 5;
-/// Holds of the sweep, seconds.
-const HOLDS: [u32; 8] = [60, 120, 180, 300, 600, 900, 1200, 1800];
-/// Windows of the load, seconds.
-const WINDOWS: [u32; 2] = [15, 60];
-/// In how long a fixed target works off its backlog, seconds.
-const DRAIN_SECONDS: f64 = 60.0;
-/// Late minutes a week that the best fixed target may have; where none is so good, the one with the fewest is taken.
-const MOST_LATE_MINUTES: f64 = 10.0;
+/// How old a metric is that Prometheus, or the metrics server, reads every 15 s.
+const SCRAPE_AGE: Duration = Duration::from_secs(15);
 
-/// An HPA on the work that arrives, as an external metric: mean over 30 s, 15 s old, target 0.8 a replica; tolerance,
-/// rate limit and stabilisation at the defaults of Kubernetes.
-///
-/// It is the best that such an HPA can be: it sees what arrives, not what is served, so saturation doesn't hide demand.
-pub(super) struct WorkTargetHpa<'a> {
-    work: &'a Work,
-    autoscaler: Autoscaler,
-}
-
-impl<'a> WorkTargetHpa<'a> {
-    pub(super) fn new(work: &'a Work, min: u32, max: u32) -> Self {
-        Self { work, autoscaler: Autoscaler::new(AutoscalerSettings::defaults(min, max), Moment::START) }
-    }
-}
-
-/// The beginning of a slot in the autoscaler's time.
+/// The beginning of a slot of the fluid model in the rivals' time.
 pub(super) fn moment(slot: usize) -> Moment {
     Moment::from_seconds(slot as f64 * SLOT_SECONDS)
 }
 
-impl Controller for WorkTargetHpa<'_> {
-    fn replicas(&mut self, slot: usize, fleet: &Fleet) -> u32 {
-        let size = fleet.size();
-        if !slot.is_multiple_of(SYNC_SLOTS) {
-            return size;
-        }
-        let until = slot.saturating_sub(METRIC_AGE_SLOTS);
-        let metric = (until > 0).then(|| Metric {
-            value_milli: (self.work.mean(until.saturating_sub(6), until) * 1e3).round() as i64,
-            target_milli: (USUAL_TARGET * 1e3) as i64,
-        });
-        self.autoscaler.hpa_sync(moment(slot), size, size, metric).unwrap_or(size)
+/// What a rival is set up with: what its user would know of the engine and the trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Facts {
+    /// What a replica does at full load, as a profile or a calibration tells it.
+    pub rates: TokenRates,
+    /// Requests a second that a replica serves at full load, for the mean request of the trace.
+    pub requests_per_second: f64,
+    /// Its engine.
+    pub engine: EngineFacts,
+    /// Replicas that the busiest minute needs at full load.
+    pub peak_replicas: u32,
+    /// The tier's `max`.
+    pub max: u32,
+    /// The wall-clock time at which the trace begins.
+    pub begins: DateTime<Utc>,
+}
+
+/// What a rival's user knows of the engine that runs in a replica.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineFacts {
+    /// Requests in flight that a replica should have: what a concurrency target is tuned to.
+    pub concurrency: f64,
+    /// `--max-num-seqs`.
+    pub max_num_seqs: u32,
+    /// `--max-num-batched-tokens`.
+    pub max_batched_tokens: u32,
+}
+
+impl Default for EngineFacts {
+    /// vLLM's defaults, and Knative's `container-concurrency-target-default`.
+    fn default() -> Self {
+        Self { concurrency: 100.0, max_num_seqs: 256, max_batched_tokens: 2048 }
     }
-
-    fn served(&mut self, _: usize, _: Ended) {}
 }
 
-/// As many replicas as there were.
-pub(super) struct ConstantFleet {
-    pub(super) replicas: u32,
-}
-
-impl Controller for ConstantFleet {
-    fn replicas(&mut self, _: usize, _: &Fleet) -> u32 {
-        self.replicas
-    }
-
-    fn served(&mut self, _: usize, _: Ended) {}
-}
-
-/// The smallest constant fleet without a late slot.
-pub(super) fn smallest_constant(work: &Work, terms: &Terms) -> u32 {
-    let busiest = work.slots().iter().map(|slot| slot.units).max().unwrap_or(0);
-    // So many never queue.
-    let (mut late, mut enough) = (0, busiest.div_ceil(work.units_per_slot).max(1));
-    while enough - late > 1 {
-        let middle = late + (enough - late) / 2;
-        if is_late(work, terms, middle) { late = middle } else { enough = middle }
-    }
-    enough
-}
-
-fn is_late(work: &Work, terms: &Terms, replicas: u32) -> bool {
-    let capacity = u64::from(replicas * work.units_per_slot);
-    let allowance = work.allowance(replicas, terms.acceptable_seconds);
-    let mut queued = 0_u64;
-    work.slots().iter().any(|slot| {
-        queued = (queued + u64::from(slot.units)).saturating_sub(capacity);
-        queued > allowance
-    })
-}
-
-/// A fixed target of utilisation: `mean work / target + backlog / drain`, raised at once, lowered to the most of the hold.
-/// It orders by itself, without an HPA's tolerance and limits, every 15 s on data that are 15 s old.
+/// A field of [`Seen`](super::rival::Seen) that not every model of the fleet fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FixedTarget {
-    /// Hundredths.
-    target: u32,
-    hold: Duration,
-    window: Duration,
+pub enum Field {
+    /// Requests in running batches.
+    Running,
+    /// Usage of the KV cache.
+    KvUsage,
+    /// Size of the KV cache in tokens.
+    KvTokens,
 }
 
-impl fmt::Display for FixedTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, hold, window } = self;
-        let (hold, window) = (hold.as_secs(), window.as_secs());
-        write!(
-            f,
-            "best fixed target in hindsight: {}.{:02}, hold {hold} s, mean of {window} s",
-            target / 100,
-            target % 100
-        )
-    }
-}
-
-impl FixedTarget {
-    /// The sweep.
-    pub(super) fn grid() -> impl Iterator<Item = Self> {
-        let seconds = |n| Duration::from_secs(u64::from(n));
-        TARGETS.step_by(TARGET_STEP).flat_map(move |target| {
-            HOLDS.into_iter().flat_map(move |hold| {
-                WINDOWS.map(|window| Self { target, hold: seconds(hold), window: seconds(window) })
-            })
-        })
-    }
-
-    pub(super) fn controller(self, work: &Work, min: u32, max: u32) -> FixedTargetController<'_> {
-        let slots = |span: Duration| (span.as_secs_f64() / SLOT_SECONDS).round() as usize;
-        FixedTargetController {
-            work,
-            target: f64::from(self.target) / 100.0,
-            hold: slots(self.hold),
-            window: slots(self.window),
-            bounds: (min, max),
-            wishes: VecDeque::new(),
-            queued: [0; METRIC_AGE_SLOTS + 1],
+impl Field {
+    /// As an error names it.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Running => "running requests",
+            Self::KvUsage => "KV cache usage",
+            Self::KvTokens => "the size of the KV cache",
         }
     }
 }
 
-/// One fixed target at work.
-pub(super) struct FixedTargetController<'a> {
-    work: &'a Work,
-    target: f64,
-    hold: usize,
-    window: usize,
-    bounds: (u32, u32),
-    /// Slots and wishes of the hold, falling: the first is the largest.
-    wishes: VecDeque<(usize, u32)>,
-    /// Units queued at the ends of the last slots, by slot.
-    queued: [u64; METRIC_AGE_SLOTS + 1],
+/// A rival by its name.
+#[derive(Debug)]
+pub struct Entry {
+    /// Short and stable: flags and reports name it by this.
+    pub name: &'static str,
+    /// The fields without which it isn't played.
+    pub needs: &'static [Field],
+    played: Played,
 }
 
-impl Controller for FixedTargetController<'_> {
-    fn replicas(&mut self, slot: usize, fleet: &Fleet) -> u32 {
-        if !slot.is_multiple_of(SYNC_SLOTS) || slot < METRIC_AGE_SLOTS + 1 {
-            return fleet.size();
+/// How a rival comes about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Played {
+    /// By a rule that goes by what it sees.
+    Rule(fn(&Facts) -> Box<dyn Rival + Send>),
+    /// By the smallest constant fleet that is never late.
+    StaticPeak,
+    /// By the schedule of an oracle.
+    Oracle,
+    /// By the best of a sweep.
+    BestFixed,
+}
+
+impl Entry {
+    /// The rule, set up; None for those that have to see the whole trace: [`Constant`], [`Oracle`] and the sweep.
+    #[must_use]
+    pub fn rival(&self, facts: &Facts) -> Option<Box<dyn Rival + Send>> {
+        match self.played {
+            Played::Rule(rule) => Some(rule(facts)),
+            Played::StaticPeak | Played::Oracle | Played::BestFixed => None,
         }
-        let until = slot - METRIC_AGE_SLOTS;
-        let mean = self.work.mean(until.saturating_sub(self.window), until);
-        let backlog = self.queued[(until - 1) % self.queued.len()] as f64 * self.work.unit_seconds();
-        let (min, max) = self.bounds;
-        let wish = (mean / self.target + backlog / DRAIN_SECONDS - 1e-9).ceil().max(0.0) as u32;
-        let wish = wish.clamp(min, max);
-        while self.wishes.back().is_some_and(|(_, lower)| *lower <= wish) {
-            self.wishes.pop_back();
-        }
-        self.wishes.push_back((slot, wish));
-        while self.wishes.front().is_some_and(|(at, _)| at + self.hold < slot) {
-            self.wishes.pop_front();
-        }
-        self.wishes.front().map_or(wish, |(_, most)| *most)
     }
 
-    fn served(&mut self, slot: usize, ended: Ended) {
-        let at = slot % self.queued.len();
-        self.queued[at] = ended.queued;
+    pub(super) fn played(&self) -> Played {
+        self.played
+    }
+
+    /// Is it played by a model of the fleet that fills these fields besides those that all fill?
+    #[must_use]
+    pub fn is_played_with(&self, filled: &[Field]) -> bool {
+        self.needs.iter().all(|field| filled.contains(field))
     }
 }
 
-/// The cheapest that is late in no more than [`MOST_LATE_MINUTES`]; else the one that is late least. Of equals the first of
-/// the grid.
-pub(super) fn best_in_hindsight(mut played: Vec<(FixedTarget, Score)>) -> Option<(FixedTarget, Score)> {
-    played.sort_by_key(|(target, _)| (target.target, target.hold, target.window));
-    let good = |score: &Score| score.late_minutes_a_week <= MOST_LATE_MINUTES;
-    let any_good = played.iter().any(|(_, score)| good(score));
-    let price = |score: &Score| {
-        if any_good {
-            (score.gpu_hours, score.late_work)
-        } else {
-            (score.late_minutes_a_week, score.gpu_hours)
+const NOTHING: &[Field] = &[];
+const KV: &[Field] = &[Field::KvUsage];
+const KV_IN_TOKENS: &[Field] = &[Field::KvUsage, Field::KvTokens];
+const CONCURRENCY: &[Field] = &[Field::Running];
+
+/// An entry of the list.
+const fn rule(
+    name: &'static str,
+    needs: &'static [Field],
+    rule: fn(&Facts) -> Box<dyn Rival + Send>,
+) -> Entry {
+    Entry { name, needs, played: Played::Rule(rule) }
+}
+
+/// Every rival, in the order of reports.
+pub static ALL: [Entry; 22] = [
+    Entry { name: "best-fixed", needs: NOTHING, played: Played::BestFixed },
+    Entry { name: "oracle", needs: NOTHING, played: Played::Oracle },
+    Entry { name: "static-peak", needs: NOTHING, played: Played::StaticPeak },
+    rule("hpa-80", NOTHING, |_| Box::new(hpa::ArrivingWork::new())),
+    rule("hpa-cpu", NOTHING, |_| Box::new(hpa::MeanOfPods::cpu())),
+    rule("hpa-gpu", NOTHING, |_| Box::new(hpa::MeanOfPods::gpu())),
+    rule("hpa-kv", KV, |_| Box::new(hpa::MeanOfPods::kv_usage())),
+    rule("keda-waiting", NOTHING, |_| Box::new(keda::Sum::waiting())),
+    rule("keda-kv", KV, |_| Box::new(keda::Sum::kv_usage())),
+    rule("keda-concurrency", CONCURRENCY, |facts| Box::new(keda::Sum::in_flight(facts.engine.concurrency))),
+    rule("keda-cron-waiting", NOTHING, |facts| {
+        Box::new(keda::CronAndWaiting::new(facts.begins, facts.peak_replicas))
+    }),
+    rule("keda-kaito", NOTHING, |_| Box::new(kaito::Kaito)),
+    rule("token-velocity", NOTHING, |facts| {
+        Box::new(token_velocity::TokenVelocity::new(facts.rates.input_tokens_per_second))
+    }),
+    rule("knative-kpa", CONCURRENCY, |facts| Box::new(knative::Knative::new(facts.engine.concurrency))),
+    rule("aibrix-apa", KV, |_| Box::new(aibrix::Aibrix::apa())),
+    rule("aibrix-kpa", KV, |_| Box::new(aibrix::Aibrix::kpa())),
+    rule("wva-v1", KV, |facts| Box::new(wva::SaturationV1::new(facts.max))),
+    rule("wva-v2", KV_IN_TOKENS, |facts| Box::new(wva::SaturationV2::new(facts.engine))),
+    rule("sageserve-reactive", KV, |_| Box::<sageserve::Reactive>::default()),
+    rule("dynamo-load", KV_IN_TOKENS, |_| Box::new(dynamo::Load::new())),
+    rule("dynamo-throughput", NOTHING, |facts| Box::new(dynamo::Throughput::new(facts.rates))),
+    rule("skyserve", NOTHING, |facts| {
+        Box::new(skyserve::SkyServe::new(USUAL_TARGET * facts.requests_per_second))
+    }),
+];
+
+/// The names of all rivals, in the order of reports.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name)
+}
+
+/// Those that a model of the fleet plays which fills these fields.
+#[must_use]
+pub fn played_with(filled: &[Field]) -> Vec<&'static Entry> {
+    ALL.iter().filter(|entry| entry.is_played_with(filled)).collect()
+}
+
+/// Why rivals can't be chosen so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotPlayed {
+    /// Nobody has this name.
+    #[error("no rival is named {0:?}; there are {names}", names = names().collect::<Vec<_>>().join(", "))]
+    Unknown(String),
+    /// This model of the fleet doesn't tell what it goes by.
+    #[error("{name} goes by {needs}, which this model of the fleet doesn't have")]
+    Blind {
+        /// The rival.
+        name: &'static str,
+        /// What it can't see.
+        needs: String,
+    },
+}
+
+/// Rivals by a flag's text: `all` that this model of the fleet can play, `none`, or names with commas between them.
+///
+/// # Errors
+/// For a name that nobody has, and one whose rule needs what this model doesn't fill.
+pub fn chosen(text: &str, filled: &[Field]) -> Result<Vec<&'static Entry>, NotPlayed> {
+    match text.trim() {
+        "all" => return Ok(played_with(filled)),
+        "none" => return Ok(Vec::new()),
+        _ => {}
+    }
+    let mut chosen = Vec::new();
+    for name in text.split(',').map(str::trim) {
+        let entry = ALL.iter().find(|entry| entry.name == name);
+        let entry = entry.ok_or_else(|| NotPlayed::Unknown(name.to_owned()))?;
+        let unseen = entry.needs.iter().filter(|field| !filled.contains(field));
+        let needs: Vec<&str> = unseen.map(|field| field.told()).collect();
+        if !needs.is_empty() {
+            return Err(NotPlayed::Blind { name: entry.name, needs: needs.join(" and ") });
         }
-    };
-    played
-        .into_iter()
-        .filter(|(_, score)| !any_good || good(score))
-        .min_by(|(_, a), (_, b)| price(a).partial_cmp(&price(b)).unwrap_or(std::cmp::Ordering::Equal))
+        if !chosen.iter().any(|other: &&Entry| other.name == name) {
+            chosen.push(entry);
+        }
+    }
+    Ok(chosen)
+}
+
+/// An external metric: the sum of something, and what one replica should have of it.
+fn external(sum: f64, target: f64) -> Signal {
+    Signal::AverageValue(Metric { value_milli: milli(sum), target_milli: milli(target) })
+}
+
+/// Thousandths, as Kubernetes passes metrics on.
+fn milli(value: f64) -> i64 {
+    (value * 1e3).round() as i64
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use super::*;
-    use crate::backtest::fleet::play;
-    use crate::backtest::score::{QueueTimes, Tally};
-    use crate::backtest::trace::{Arrivals, Trace};
-    use crate::decision::policy::TokenRates;
 
-    /// Replicas' worth of work, slot by slot; the peak is the largest minute.
-    fn work(replicas: &[f64], peak: u32) -> Work {
-        let slot = |replicas: &f64| Arrivals {
-            requests: 1.0,
-            input_tokens: replicas * 5.0 * 4000.0,
-            output_tokens: replicas * 5.0 * 350.0,
-        };
-        let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: 5.0 };
-        let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
-        Work::of(&trace, rates, peak, 5.0).unwrap()
-    }
-
-    const TERMS: Terms = Terms { cold_start_slots: 36, acceptable_seconds: 5.0, initial: 5 };
+    const FACTS: Facts = Facts {
+        rates: testing::RATES,
+        requests_per_second: 2.0,
+        engine: EngineFacts { concurrency: 20.0, max_num_seqs: 256, max_batched_tokens: 2048 },
+        peak_replicas: 20,
+        max: 40,
+        begins: DateTime::<Utc>::UNIX_EPOCH,
+    };
 
     #[test]
-    fn the_constant_fleet_is_the_smallest_that_is_never_late() {
-        let mut load = vec![2.0; 200];
-        load[60..72].fill(10.0);
-        let work = work(&load, 10);
-        let enough = smallest_constant(&work, &TERMS);
-        assert!(!is_late(&work, &TERMS, enough));
-        assert!(is_late(&work, &TERMS, enough - 1));
-        // 10 for a minute: 9 replicas lack 60 replica-seconds at its end, and may lack 45.
-        assert_eq!(enough, 10);
-    }
-
-    #[test]
-    fn the_hpa_keeps_to_its_tolerance_and_its_stabilisation() {
-        let mut load = vec![4.0; 120];
-        load.extend(vec![4.2; 120]);
-        load.extend(vec![2.0; 240]);
-        load[0..12].fill(8.0);
-        let work = work(&load, 8);
-        let mut hpa = WorkTargetHpa::new(&work, 1, 20);
-        let mut fleet = Fleet::new(&Terms { initial: 10, ..TERMS });
-        let mut sizes = Vec::new();
-        for slot in 0..work.len() {
-            let size = hpa.replicas(slot, &fleet);
-            if size != fleet.size() {
-                fleet = Fleet::new(&Terms { initial: size, ..TERMS });
-            }
-            sizes.push(size);
+    fn names_are_short_and_nobody_has_another_ones() {
+        let all: Vec<&str> = names().collect();
+        for (place, name) in all.iter().enumerate() {
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            );
+            assert!(!all[..place].contains(name), "{name}");
         }
-        assert_eq!(sizes[15], 10);
-        assert_eq!(sizes[70], 10, "5 are enough, but 10 were within five minutes");
-        assert_eq!(sizes[100], 5);
-        assert_eq!(sizes[230], 5, "4.2 / 0.8 = 5.25 is within 10 % of 5");
-        assert_eq!(sizes[290], 5, "stabilised");
-        assert_eq!(sizes[330], 3);
     }
 
     #[test]
-    fn a_fixed_target_goes_up_at_once_and_down_after_its_hold() {
-        let mut load = vec![4.0; 40];
-        load.extend(vec![8.0; 20]);
-        load.extend(vec![4.0; 140]);
-        let work = work(&load, 8);
-        let target =
-            FixedTarget { target: 80, hold: Duration::from_secs(120), window: Duration::from_secs(15) };
-        let mut fixed = target.controller(&work, 1, 20);
-        let fleet = Fleet::new(&TERMS);
-        let mut at = |slot| fixed.replicas(slot, &fleet);
-        let sizes: Vec<u32> = (0..work.len()).map(|slot| if slot % 3 == 0 { at(slot) } else { 0 }).collect();
-        assert_eq!((sizes[42], sizes[48], sizes[63]), (5, 10, 10));
-        assert_eq!((sizes[84], sizes[90]), (10, 5), "the last wish for 10 is 120 s old");
+    fn every_rule_can_be_set_up_and_has_a_chain_within_the_bounds() {
+        for entry in &ALL {
+            let Some(rival) = entry.rival(&FACTS) else { continue };
+            if let Some(settings) = rival.chain(2, 30) {
+                assert_eq!((settings.min, settings.max), (2, 30), "{}", entry.name);
+            }
+        }
+        assert_eq!(ALL.iter().filter(|entry| entry.rival(&FACTS).is_none()).count(), 3);
     }
 
     #[test]
-    fn the_best_in_hindsight_is_the_cheapest_that_is_seldom_late() {
-        let target = |target| FixedTarget { target, hold: Duration::ZERO, window: Duration::ZERO };
-        let score = |gpu_hours, late_minutes_a_week| Score {
-            gpu_hours,
-            late_work: 0.0,
-            late_minutes_a_week,
-            starts: 0,
-            queue_seconds: QueueTimes::default(),
+    fn a_flag_chooses_all_none_or_by_name() {
+        let names = |text: &str| -> Vec<&str> {
+            chosen(text, &[]).unwrap().into_iter().map(|entry| entry.name).collect()
         };
-        let best = |played: &[(u32, f64, f64)]| {
-            let scores = played.iter().map(|(t, hours, late)| (target(*t), score(*hours, *late)));
-            best_in_hindsight(scores.collect()).map(|(best, _)| best.target)
-        };
-        assert_eq!(best(&[(80, 100.0, 11.0), (60, 130.0, 2.0), (50, 150.0, 0.0)]), Some(60));
-        assert_eq!(best(&[(80, 100.0, 90.0), (60, 130.0, 20.0)]), Some(60), "none is good");
-        assert_eq!(best(&[]), None);
+        assert_eq!(names("none"), Vec::<&str>::new());
+        assert_eq!(names("oracle, hpa-80,oracle"), ["oracle", "hpa-80"]);
+        assert!(names("all").len() >= 12, "{:?}", names("all"));
+        assert!(!names("all").contains(&"hpa-kv"));
+        let every = [Field::Running, Field::KvUsage, Field::KvTokens];
+        assert_eq!(chosen("all", &every).unwrap().len(), ALL.len());
     }
 
     #[test]
-    fn a_constant_fleet_costs_its_size() {
-        let work = work(&[3.0; 720], 3);
-        let mut fleet = ConstantFleet { replicas: 5 };
-        let score = play(&work, &TERMS, &mut fleet, Tally::new(5.0), &AtomicU64::new(0));
-        assert!((score.gpu_hours - 5.0).abs() < 1e-9);
-        assert_eq!((score.starts, score.late_work), (0, 0.0));
+    fn an_unknown_name_is_told_all_names_and_a_blind_rival_what_it_misses() {
+        let unknown = chosen("hpa-80,hpa80", &[]).unwrap_err();
+        assert_eq!(unknown, NotPlayed::Unknown("hpa80".to_owned()));
+        assert!(unknown.to_string().contains("there are best-fixed, oracle,"), "{unknown}");
+        assert!(chosen("", &[]).is_err());
+        let blind = chosen("wva-v2", &[Field::KvUsage]).unwrap_err();
+        let told = "wva-v2 goes by the size of the KV cache, which this model of the fleet doesn't have";
+        assert_eq!(blind.to_string(), told);
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Datelike as _, Utc};
 
 use super::BadFlag;
-use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings, Trace, TraceError, trace};
+use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings, Trace, TraceError, rivals, trace};
 use crate::config::{self, LoadError};
 use crate::decision::policy::{DeadBand, InsideBand, QueueAllowance, TokenRates};
 use crate::decision::{Policy, TierId};
@@ -55,6 +55,11 @@ pub struct Args {
     /// The wall-clock time at which the trace begins: floors have times of day. The default is a Monday.
     #[arg(long, value_name = "TIME", default_value = "2024-01-01T00:00:00Z", value_parser = begins)]
     begins: DateTime<Utc>,
+    /// Rivals to play beside it: `all` that the model can, `none`, or names with commas between them, of best-fixed,
+    /// oracle, static-peak, hpa-80, hpa-cpu, hpa-gpu, keda-waiting, keda-cron-waiting, keda-kaito, token-velocity,
+    /// dynamo-throughput, skyserve. docs/backtest.md tells their rules, and those of rivals that need a finer model.
+    #[arg(long, value_name = "NAMES", default_value = "all")]
+    rivals: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -74,9 +79,12 @@ fn begins(text: &str) -> Result<DateTime<Utc>, String> {
 /// When a file can't be read (exit code 1); for bad flags, a bad policy or a bad trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = settings(args)?;
+    let rivals = rivals::chosen(&args.rivals, rivals::FLUID_FILLS)
+        .map_err(|error| BadFlag(format!("--rivals {}: {error}", args.rivals)))?;
     let trace = read(&args.trace, most_slots(args.days)?)?;
     let backtest = Backtest::new(&trace, settings)
-        .map_err(|error| BadFlag(format!("--trace {}: {error}", args.trace.display())))?;
+        .map_err(|error| BadFlag(format!("--trace {}: {error}", args.trace.display())))?
+        .against(&rivals);
     drop(trace);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let report = if std::io::stderr().is_terminal() {

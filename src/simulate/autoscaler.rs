@@ -1,6 +1,6 @@
 //! What KEDA 2.21 and the Kubernetes HPA do with a scaler's answers. Pure: time and answers are passed in.
 //!
-//! KEDA owns the way between zero and one ([`keda`]); the HPA owns everything above ([`hpa`], [`behavior`]).
+//! KEDA owns the way between zero and one ([`keda`]); the HPA owns everything above ([`hpa`], [`signal`], [`behavior`]).
 //! [`super::standin`] asks a real scaler over gRPC and feeds this; [`super::rival`] and a backtest feed it directly.
 
 use std::time::Duration;
@@ -10,10 +10,12 @@ use super::moment::Moment;
 pub mod behavior;
 pub mod hpa;
 pub mod keda;
+pub mod signal;
 
 pub use behavior::{Behavior, Policy, PolicyKind, Rules, Select};
 pub use hpa::{Generation, Hpa, HpaSettings, Metric, Tolerances};
 pub use keda::{Activity, Keda, KedaSettings};
+pub use signal::{PodCount, PodsMetric, Signal};
 
 /// One ScaledObject with one trigger, and its HPA.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +104,16 @@ impl Autoscaler {
     /// The HPA's sync; None for the metric when it could not be had. The new `spec.replicas`, if it changes.
     pub fn hpa_sync(&mut self, now: Moment, spec: u32, status: u32, metric: Option<Metric>) -> Option<u32> {
         self.hpa.sync(now, spec, status, metric)
+    }
+
+    /// The HPA's sync with metrics of any type; see [`Hpa::sync_signals`]. The new `spec.replicas`, if it changes.
+    pub fn hpa_sync_signals(
+        &mut self,
+        now: Moment,
+        pods: PodCount,
+        signals: &[Option<Signal>],
+    ) -> Option<u32> {
+        self.hpa.sync_signals(now, pods, signals)
     }
 
     /// KEDA learns whether the trigger is active, by its poll or by a push. The new `spec.replicas`, if it changes.

@@ -108,19 +108,3 @@ fn what_the_model_doesn_t_have_is_absent_and_not_zero() {
     assert!(seen.load.waiting_growth_per_second.unwrap() > 0.0);
     assert!(load.waiting.unwrap() > 0.0);
 }
-
-#[test]
-fn a_queue_loses_no_request_on_its_way() {
-    let work = work(&[3.0; 40], 3);
-    let mut queue =
-        Queue { work: &work, rates: policy().capacity.prior, cohorts: VecDeque::new(), requests: 0.0 };
-    let mut served = Tokens::default();
-    for slot in 0..40 {
-        queue.arrive(slot);
-        served = served.plus(queue.serve(47));
-    }
-    let arrived: f64 = work.slots().iter().map(|slot| slot.requests).sum();
-    assert!((served.requests + queue.requests - arrived).abs() < 1e-6);
-    queue.serve(u64::MAX);
-    assert_eq!((queue.requests, queue.cohorts.len()), (0.0, 0));
-}

@@ -1,4 +1,4 @@
-//! The HPA for one external metric of type `AverageValue`. Pure.
+//! The HPA, and what it makes of an external metric of type `AverageValue`; [`super::signal`] has the other types. Pure.
 //!
 //! Source: Kubernetes' `replica_calculator.go` (`GetExternalPerPodMetricReplicas`) and `horizontal.go`
 //! (`reconcileAutoscaler`, `stabilizeRecommendation`, `convertDesiredReplicasWithRules`).
@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::behavior::{Behavior, BehaviorState, recorded_max};
+use super::signal::{PodCount, Signal};
 use crate::simulate::moment::Moment;
 
 /// Which comparison with the tolerance the HPA makes. At exactly +10 % of 10, 20, 30 ... replicas the two differ.
@@ -51,11 +52,18 @@ pub fn proposal(metric: Metric, status: u32, tolerances: Tolerances, generation:
         return i32::MAX as u32;
     }
     let ratio = value / (target * f64::from(status));
-    let within = match generation {
+    if is_within(ratio, tolerances, generation) {
+        return status;
+    }
+    (value / target).ceil().min(f64::from(i32::MAX)) as u32
+}
+
+/// Is a ratio of value to target too close to 1 to do anything?
+pub(super) fn is_within(ratio: f64, tolerances: Tolerances, generation: Generation) -> bool {
+    match generation {
         Generation::Since133 => (1.0 - tolerances.down) <= ratio && ratio <= (1.0 + tolerances.up),
         Generation::Until132 => (1.0 - ratio).abs() <= tolerances.up,
-    };
-    if within { status } else { (value / target).ceil().min(f64::from(i32::MAX)) as u32 }
+    }
 }
 
 /// Several metrics: the largest proposal; None (hold) when all failed, or when some failed and the rest would scale down.
@@ -115,8 +123,16 @@ impl Hpa {
         self.settings = settings;
     }
 
-    /// One sync. The new `spec.replicas`, if it changes; without a metric nothing does.
+    /// One sync with one external `AverageValue`. The new `spec.replicas`, if it changes; without a metric nothing does.
     pub fn sync(&mut self, now: Moment, spec: u32, status: u32, metric: Option<Metric>) -> Option<u32> {
+        let pods = PodCount { spec, status, ready: status };
+        self.sync_signals(now, pods, &[metric.map(Signal::AverageValue)])
+    }
+
+    /// One sync with metrics of any type, None for those that could not be had. The largest proposal counts; see
+    /// [`combine`]. The new `spec.replicas`, if it changes.
+    pub fn sync_signals(&mut self, now: Moment, pods: PodCount, signals: &[Option<Signal>]) -> Option<u32> {
+        let spec = pods.spec;
         // The first recommendation of a controller is what there is, so that a restart doesn't scale down at once.
         if self.state.recommendations.is_empty() {
             self.state.recommendations.push_back((now, spec));
@@ -128,9 +144,12 @@ impl Hpa {
         } else if spec < self.settings.min {
             self.settings.min
         } else {
-            let wanted =
-                metric.map(|m| proposal(m, status, self.settings.tolerances, self.settings.generation));
-            self.limited(now, spec, combine(&[wanted], spec)?)
+            let (tolerances, generation) = (self.settings.tolerances, self.settings.generation);
+            let proposed = |signal: &Option<Signal>| {
+                signal.as_ref().and_then(|signal| signal.proposal(pods, tolerances, generation))
+            };
+            let proposals: Vec<_> = signals.iter().map(proposed).collect();
+            self.limited(now, spec, combine(&proposals, spec)?)
         };
         if desired == spec {
             return None;
