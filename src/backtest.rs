@@ -26,6 +26,7 @@ use crate::simulate::autoscaler::AutoscalerSettings;
 mod bound;
 mod fleet;
 mod ours;
+pub mod replay;
 pub mod report;
 pub mod rival;
 mod rivals;
