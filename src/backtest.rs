@@ -27,6 +27,7 @@ mod bound;
 mod fleet;
 mod ours;
 mod queue;
+pub mod replay;
 pub mod report;
 pub mod rival;
 pub mod rivals;

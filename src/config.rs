@@ -35,8 +35,8 @@ pub use problem::{Problem, Problems};
 pub(crate) use quantity::ramp;
 pub use settings::{
     ActivatorSettings, Changes, ClusterSettings, Config, DnsPort, FileReference, FloorReference,
-    GrpcSettings, Listen, PodPort, PodSettings, ScaleTarget, Scheme, ScrapeSettings, SourceSettings,
-    TierSettings, TlsSettings,
+    GrpcSettings, Listen, PodPort, PodSettings, RecordSettings, ScaleTarget, Scheme, ScrapeSettings,
+    SourceSettings, TierSettings, TlsSettings,
 };
 
 /// Larger files are refused unread: a ConfigMap ends at 1 MiB too.

@@ -23,8 +23,9 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::decision::{Learned, TierId};
 use crate::history::{HistoryHandle, HistoryPoint};
+use crate::record::Recorder;
 use crate::scrape::rounds::TierEvent;
-use crate::snapshot::{ConfigStatus, Declare, Published, Snapshot};
+use crate::snapshot::{ConfigStatus, Declare, Published, RecordStatus, Snapshot};
 use crate::sources::kubernetes::Kubernetes;
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
@@ -98,6 +99,7 @@ struct ControlLoop {
     in_force: Config,
     status: ConfigStatus,
     history: HistoryHandle,
+    recorder: Recorder,
     injected: HashMap<TierId, watch::Receiver<Discovered>>,
     kubernetes: Kubernetes,
     counters: Counters,
@@ -133,6 +135,7 @@ pub async fn start(options: Options) -> (Published, Inputs, impl Future<Output =
         waiting: options.config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect(),
         config: status.clone(),
         store: options.history.status(),
+        record: RecordStatus::default(),
         ready: false,
     };
     let (snapshot, published) = watch::channel(Arc::new(first));
@@ -142,6 +145,7 @@ pub async fn start(options: Options) -> (Published, Inputs, impl Future<Output =
         tiers: BTreeMap::new(),
         status,
         history: options.history,
+        recorder: Recorder::new(options.config.record.clone()),
         injected: options.injected,
         kubernetes: Kubernetes::new(options.cluster),
         counters: options.counters,
@@ -247,7 +251,7 @@ impl ControlLoop {
     fn decide(&mut self, id: &TierId, now: DateTime<Utc>) {
         let Some(tier) = self.tiers.get_mut(id) else { return };
         let before = tier.required();
-        if let Some(point) = tier.decide(self.counters.trigger_warnings(id, now), now) {
+        if let Some(point) = tier.decide(self.counters.trigger_warnings(id, now), &mut self.recorder, now) {
             self.finished_minutes.push((id.clone(), point));
         }
         if tier.required() > before {
@@ -297,12 +301,14 @@ impl ControlLoop {
             changed |= tier.take_changed();
         }
         let store = self.history.status();
+        let record = self.recorder.status();
         let before = Arc::clone(&self.snapshot.borrow());
         let same_tiers = before.tiers.len() == self.tiers.values().filter(|t| t.status().is_some()).count();
         if !changed
             && same_tiers
             && before.ready == self.ready
             && before.store == store
+            && before.record == record
             && before.config == self.status
         {
             return;
@@ -324,6 +330,7 @@ impl ControlLoop {
             waiting,
             config: self.status.clone(),
             store,
+            record,
             ready: self.ready,
         }));
     }
@@ -339,5 +346,6 @@ impl ControlLoop {
         }
         let points = std::mem::take(&mut self.finished_minutes);
         self.history.commit(self.clock.now(), points, self.memories());
+        self.recorder.stop().await;
     }
 }

@@ -25,6 +25,7 @@ pub mod exposition;
 pub mod history;
 pub mod peers;
 pub mod quantile;
+pub mod record;
 pub mod schedule;
 pub mod scrape;
 pub mod serve;

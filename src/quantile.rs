@@ -1,11 +1,11 @@
 //! A quantile read from a histogram, with what the histogram doesn't know of it. Pure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A quantile. Between two bounds it is interpolated, and off by less than its bucket is wide. In the first bucket nobody
 /// knows where it lies: vLLM's queue time begins with a bucket of 0.3 s, and a request that never queued is counted there
 /// as well as one that queued for 0.29 s. Above the last bound it is open upward.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quantile {
     /// The estimate, in the unit of the histogram: as Prometheus' `histogram_quantile` has it, linear

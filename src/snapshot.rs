@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub config: ConfigStatus,
     /// The store.
     pub store: StoreStatus,
+    /// The recording of what was decided.
+    pub record: RecordStatus,
     /// True once a valid configuration had its first round; never false again before shutdown.
     pub ready: bool,
 }
@@ -100,6 +102,20 @@ pub struct StoreStatus {
     pub alarm: Option<String>,
     /// Its size.
     pub size_bytes: u64,
+}
+
+/// The recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordStatus {
+    /// Where it is; None while nothing is recorded.
+    pub path: Option<String>,
+    /// Why decisions are not recorded; None while all is well.
+    pub alarm: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Decisions that could not be recorded, since recording was switched on.
+    pub lost: u64,
 }
 
 /// A ScaledObject's metadata that declares a tier, sent to the control loop, which decides it at once.

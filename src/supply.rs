@@ -61,7 +61,7 @@ pub enum Phase {
 
 /// How a pod started, or how far it has come: the times are those of its own status, so whoever lists pods knows them.
 /// A replica of several pods (a LeaderWorkerSet group) gives those of the pod that was last.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Start {
     /// The pod was created.
@@ -118,7 +118,7 @@ impl Stage {
 }
 
 /// What Kubernetes tells of a scale target, and of the ScaledObject that scales it, beyond the pods.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleFacts {
     /// `Deployment chat`.

@@ -18,6 +18,8 @@ use crate::decision::{Policy, TierId};
 use crate::simulate::autoscaler::{AutoscalerSettings, Tolerances};
 use crate::units::{format_span, parse_span};
 
+mod replay;
+
 /// Without a policy file; the cost of a token only matters against that of the other kind, as the trace is scaled.
 const USUAL_RATES: TokenRates =
     TokenRates { input_tokens_per_second: 8_000.0, output_tokens_per_second: 700.0 };
@@ -35,11 +37,14 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace: CSV, plain or gzip, with the columns `t_seconds,requests,input_tokens,output_tokens`.
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "replay")]
+    trace: Option<PathBuf>,
+    /// Instead of a trace: a recording of a running scaler, or the folder of one. Every decision is made again and compared.
+    #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["trace", "peak_replicas", "policy", "cold_start", "days", "acceptable_queue"])]
+    replay: Option<PathBuf>,
     /// The trace is scaled so that its busiest minute is the work of so many full replicas, 1 to 500.
-    #[arg(long, value_name = "N")]
-    peak_replicas: u32,
+    #[arg(long, value_name = "N", required_unless_present = "replay")]
+    peak_replicas: Option<u32>,
     /// From an order until the replica is ready, up to 1h; the policy's `coldStart` unless given, 180s without a policy.
     #[arg(long, value_name = "SPAN")]
     cold_start: Option<String>,
@@ -78,12 +83,17 @@ fn begins(text: &str) -> Result<DateTime<Utc>, String> {
 /// # Errors
 /// When a file can't be read (exit code 1); for bad flags, a bad policy or a bad trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(recording) = &args.replay {
+        return replay::run(recording, args.json);
+    }
     let settings = settings(args)?;
     let rivals = rivals::chosen(&args.rivals, rivals::FLUID_FILLS)
         .map_err(|error| BadFlag(format!("--rivals {}: {error}", args.rivals)))?;
-    let trace = read(&args.trace, most_slots(args.days)?)?;
+    // The parser asks for it where there is no recording.
+    let file = args.trace.clone().unwrap_or_default();
+    let trace = read(&file, most_slots(args.days)?)?;
     let backtest = Backtest::new(&trace, settings)
-        .map_err(|error| BadFlag(format!("--trace {}: {error}", args.trace.display())))?
+        .map_err(|error| BadFlag(format!("--trace {}: {error}", file.display())))?
         .against(&rivals);
     drop(trace);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -102,8 +112,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn settings(args: &Args) -> anyhow::Result<Settings> {
-    if !(1..=MOST_PEAK_REPLICAS).contains(&args.peak_replicas) {
-        let told = format!("--peak-replicas {}: between 1 and {MOST_PEAK_REPLICAS}", args.peak_replicas);
+    // The parser asks for it where there is no recording.
+    let peak_replicas = args.peak_replicas.unwrap_or_default();
+    if !(1..=MOST_PEAK_REPLICAS).contains(&peak_replicas) {
+        let told = format!("--peak-replicas {peak_replicas}: between 1 and {MOST_PEAK_REPLICAS}");
         return Err(BadFlag(told).into());
     }
     let given = match &args.policy {
@@ -111,7 +123,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         None => None,
     };
     let from_file = given.is_some();
-    let mut policy = given.unwrap_or_else(|| usual_policy(args.peak_replicas));
+    let mut policy = given.unwrap_or_else(|| usual_policy(peak_replicas));
     let cold_start = span("--cold-start", args.cold_start.as_deref())?.unwrap_or(policy.cold_start);
     if cold_start > LONGEST_SPAN {
         return Err(BadFlag(format!("a cold start of {}: at most 1h", format_span(cold_start))).into());
@@ -140,7 +152,6 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         tolerances: Tolerances { up: tolerance, down: tolerance },
         ..AutoscalerSettings::recommended(policy.min, policy.max)
     };
-    let peak_replicas = args.peak_replicas;
     Ok(Settings { policy, chain, peak_replicas, cold_start, acceptable_queue, begins: args.begins })
 }
 

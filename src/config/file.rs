@@ -43,6 +43,11 @@ pub(super) const ROOT: &[Key] = &[
         "Keeps demand history and learned state over restarts. A change needs a restart.",
     ),
     Key::optional(
+        "record",
+        Kind::Section(RECORD),
+        "Writes down what was seen and decided, so that it can be decided again: see `backtest --replay`. May be switched on and off while the server runs.",
+    ),
+    Key::optional(
         "kubernetes",
         Kind::Section(CLUSTER),
         "The cluster that `kubernetes` sources watch; absent, the pod's own, or that of $KUBECONFIG. With it, tiers that metadata declares watch the pods of their ScaledObject's target. A change needs a restart.",
@@ -88,6 +93,16 @@ pub(super) const STORE: &[Key] = &[
         span(HOUR, Duration::from_hours(2160)),
         "14d",
         "How long a minute of demand history is kept.",
+    ),
+];
+
+pub(super) const RECORD: &[Key] = &[
+    Key::required("path", Kind::Scalar(Scalar::File), "A folder that this process alone writes."),
+    Key::with_default(
+        "maxSize",
+        Scalar::Size { least: 1 << 20, most: 1 << 40 },
+        "256MiB",
+        "Of all its files together, compressed. The oldest go.",
     ),
 ];
 

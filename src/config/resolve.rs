@@ -10,7 +10,7 @@ use super::problem::{Place, Problem, Problems, Read, Reported};
 use super::quantity::quoted;
 use super::section::Section;
 use super::settings::{
-    Config, FileReference, FloorReference, GrpcSettings, Listen, SourceSettings, TierSettings,
+    Config, FileReference, FloorReference, GrpcSettings, Listen, RecordSettings, SourceSettings, TierSettings,
 };
 use super::yaml::{Content, Node};
 use super::{address, file, lint, shape_check};
@@ -62,6 +62,7 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
     let grpc = root.section("grpc");
     let store = root.optional_section("store");
     let allow_metadata_tiers = root.get("allowMetadataTiers");
+    let record = root.optional_section("record").map(|section| record(&section)).transpose();
     let kubernetes =
         root.optional_section("kubernetes").map(|section| source::cluster(&section, found)).transpose();
     let tiers = tiers(root, found);
@@ -85,6 +86,7 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
         },
         store: store.as_ref().map(|store| store.get("path")).transpose()?,
         history_retention: root.section("store").get("retention")?,
+        record: record?,
         kubernetes: kubernetes?,
         allow_metadata_tiers: allow_metadata_tiers?,
         tiers: tiers?,
@@ -92,6 +94,10 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Config> {
         floors: Vec::new(),
         warnings: Vec::new(),
     })
+}
+
+fn record(section: &Section<'_>) -> Read<RecordSettings> {
+    Ok(RecordSettings { path: section.get("path")?, max_size: section.get::<usize>("maxSize")? as u64 })
 }
 
 fn listen(section: &Section<'_>, found: &mut Findings) -> Read<Listen> {

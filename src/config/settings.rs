@@ -20,6 +20,8 @@ pub struct Config {
     pub store: Option<PathBuf>,
     /// How long a minute of demand history is kept.
     pub history_retention: Duration,
+    /// Where decisions are recorded, if they are.
+    pub record: Option<RecordSettings>,
     /// The cluster of `kubernetes` sources, where the file says something of it.
     pub kubernetes: Option<ClusterSettings>,
     /// May a ScaledObject's metadata declare a tier of its own?
@@ -52,6 +54,15 @@ pub struct GrpcSettings {
     pub reflection: bool,
     /// How long a shutdown waits for calls and streams to end.
     pub drain_deadline: Duration,
+}
+
+/// Where decisions are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSettings {
+    /// A folder that this process alone writes.
+    pub path: PathBuf,
+    /// Bytes of all its files together.
+    pub max_size: u64,
 }
 
 /// A tier of the file.

@@ -51,6 +51,7 @@ impl ControlLoop {
         for warning in self.status.warnings.iter().filter(|warning| !told.contains(warning)) {
             warn!(warning, "configuration");
         }
+        self.recorder.configure(config.record.as_ref());
         for id in &changes.removed {
             self.remove_tier(id);
         }

@@ -13,6 +13,7 @@ use crate::config::TierSettings;
 use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Policy, decide};
 use crate::engines::EnginePage;
 use crate::history::{HistoryPoint, MinuteAccumulator};
+use crate::record::{Recorded, Recorder};
 use crate::snapshot::{FloorAhead, TierStatus};
 use crate::supply::Discovered;
 use crate::units::{earlier, later, since};
@@ -54,6 +55,7 @@ pub(super) struct Tier {
     learned_published: Arc<Learned>,
     floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
+    recorded: Recorded,
     decided_at: Option<DateTime<Utc>>,
     rounds: u64,
     status: Option<Arc<TierStatus>>,
@@ -86,6 +88,7 @@ impl Tier {
             history_minutes: remembered.minutes,
             floors_ahead: FloorsAhead::default(),
             declared,
+            recorded: Recorded::default(),
             decided_at: None,
             rounds: 0,
             status: None,
@@ -173,6 +176,7 @@ impl Tier {
     /// Takes over what another scaler knows more about.
     pub(super) fn take_learned(&mut self, other: &Learned) {
         self.memory.take_learned(other);
+        self.recorded.forget();
     }
 
     pub(super) fn memory_bytes(&self) -> Vec<u8> {
@@ -182,7 +186,12 @@ impl Tier {
     /// Observes, learns, decides. Returns the minute that this closed, for the store.
     ///
     /// `warnings` are about the metadata of ScaledObjects that name this tier.
-    pub(super) fn decide(&mut self, mut warnings: Vec<String>, now: DateTime<Utc>) -> Option<HistoryPoint> {
+    pub(super) fn decide(
+        &mut self,
+        mut warnings: Vec<String>,
+        recorder: &mut Recorder,
+        now: DateTime<Utc>,
+    ) -> Option<HistoryPoint> {
         if let Some(declared) = &self.declared {
             warnings.extend(declared.warnings.iter().cloned());
         }
@@ -191,6 +200,7 @@ impl Tier {
         } else {
             self.window.observe(now)
         };
+        let before = recorder.begins(&self.recorded, &self.policy, now).then(|| self.memory.clone());
         self.memory.learn(&self.policy, &observation, now);
         let decision = decide(&self.policy, &observation, &self.memory, now);
         self.memory.record(&decision);
@@ -202,7 +212,7 @@ impl Tier {
         self.decided_at = Some(now);
         self.rounds += 1;
         self.changed = true;
-        self.status = Some(Arc::new(TierStatus {
+        let status = Arc::new(TierStatus {
             policy: Arc::clone(&self.policy),
             floors_ahead: self.floors_ahead.at(&self.policy, decision.lead, now),
             decision,
@@ -212,7 +222,9 @@ impl Tier {
             warnings,
             history_minutes: self.history_minutes,
             learned: Arc::clone(&self.learned_published),
-        }));
+        });
+        recorder.decided(&mut self.recorded, before, &status);
+        self.status = Some(status);
         finished
     }
 

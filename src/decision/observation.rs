@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::quantile::Quantile;
 use crate::supply::{ScaleFacts, Start};
 use crate::units::seconds;
 
 /// A tier as it is seen now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observation {
     /// The replicas of the tier; with `replicas_unknown` the ones last seen.
@@ -62,7 +62,7 @@ impl Observation {
 }
 
 /// One replica.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaObservation {
     /// The source's identity of it.
@@ -94,7 +94,7 @@ impl ReplicaObservation {
 }
 
 /// A replica's place in the supply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReplicaState {
     /// Serves, and its page is fresh.
@@ -114,7 +114,7 @@ pub enum ReplicaState {
 }
 
 /// What one replica carries. Rates are means over the scrape window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaLoad {
     /// Requests in the running batches, summed over engines.
@@ -150,7 +150,7 @@ pub struct ReplicaLoad {
 }
 
 /// One scrape interval of one replica's engines, as a row for the fit of the cost of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StepSample {
     /// Scheduler steps in the interval.
@@ -166,7 +166,7 @@ pub struct StepSample {
 }
 
 /// What the tier carries as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TierLoad {
     /// How fast the number of waiting requests grows, requests a second, those at the activator included; negative while
@@ -195,7 +195,7 @@ pub struct TierLoad {
 
 /// Sums of what the counters of all replicas grew by, page by page: exact, whatever the rates are averaged over. What a
 /// replica counted between its last page and its end is not in them, nor what it had counted before its first page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CountedTotals {
     /// Input tokens, cached ones included.
@@ -211,7 +211,7 @@ pub struct CountedTotals {
 }
 
 /// What the activator says: the one signal that exists with zero replicas.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActivatorObservation {
     /// Requests that it holds; None when it can't be read.

@@ -31,7 +31,7 @@ impl fmt::Display for TierId {
 }
 
 /// A tier's policy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
     /// Whose policy.
@@ -151,7 +151,7 @@ impl Policy {
 }
 
 /// What may queue before it counts as late.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QueueAllowance {
     /// So many seconds of the demand of now.
@@ -163,7 +163,7 @@ pub enum QueueAllowance {
 }
 
 /// Weights of the blend and targets of the signals. A weight of 0 turns a signal off.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Signals {
     /// KV cache usage.
@@ -179,7 +179,7 @@ pub struct Signals {
 }
 
 /// A signal with a utilisation target.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetSignal {
     /// In the blend.
     pub weight: f64,
@@ -188,7 +188,7 @@ pub struct TargetSignal {
 }
 
 /// The waiting signal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingSignal {
     /// In the blend.
@@ -199,7 +199,7 @@ pub struct WaitingSignal {
 }
 
 /// The batch signal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchSignal {
     /// In the blend.
@@ -212,7 +212,7 @@ pub struct BatchSignal {
 }
 
 /// The latency signal: off unless a target is given.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LatencySignal {
     /// In the blend.
@@ -226,7 +226,7 @@ pub struct LatencySignal {
 }
 
 /// How the asks become one demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Combine {
     /// The largest ask with a weight above 0.
@@ -236,7 +236,7 @@ pub enum Combine {
 }
 
 /// What one replica can serve.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityPolicy {
     /// As configured, or from the table of declared hardware.
@@ -260,7 +260,7 @@ pub struct TokenRates {
 }
 
 /// A scheduled floor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Floor {
     /// For people: the name given, else `start`-`end` as written.
@@ -272,7 +272,7 @@ pub struct Floor {
 }
 
 /// The steepest growth that the operator expects: the load multiplies by `factor` within `within`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ramp {
     /// Above 1.
@@ -283,7 +283,7 @@ pub struct Ramp {
 }
 
 /// How capacity is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleDown {
     /// How long a lower number must have been enough.
@@ -293,7 +293,7 @@ pub struct ScaleDown {
 }
 
 /// See [`Policy::hold`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Hold {
     /// From the lead time and the drain.
@@ -304,7 +304,7 @@ pub enum Hold {
 }
 
 /// A step down.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Step {
     /// A share of the present answer, 0 to 1; at least one replica.
@@ -314,7 +314,7 @@ pub enum Step {
 }
 
 /// What the HPA's tolerance swallows, and what to do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadBand {
     /// `behavior.scaleUp.tolerance` of the HPA: 0.1 unless set.
@@ -324,7 +324,7 @@ pub struct DeadBand {
 }
 
 /// What to answer when the HPA would ignore the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InsideBand {
     /// Upward the smallest number that moves the HPA: a floor is a promise.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use chrono_tz::Tz;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::timetable::Timetable;
 use super::zone::{self, Pass};
@@ -19,7 +19,8 @@ const MOST_EVENTS: usize = 20_000;
 const ONE_MINUTE: TimeDelta = TimeDelta::minutes(1);
 
 /// A pair of cron expressions in a time zone: open from each start to the next end.
-#[derive(Clone, PartialEq, Serialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenWindow")]
 pub struct Window {
     /// As written.
     pub timezone: String,
@@ -33,6 +34,22 @@ pub struct Window {
     pub(super) starts: Timetable,
     #[serde(skip)]
     pub(super) ends: Timetable,
+}
+
+/// A window as it is written, which may be wrong.
+#[derive(Deserialize)]
+struct WrittenWindow {
+    timezone: String,
+    start: String,
+    end: String,
+}
+
+impl TryFrom<WrittenWindow> for Window {
+    type Error = WindowError;
+
+    fn try_from(written: WrittenWindow) -> Result<Self, WindowError> {
+        Self::parse(&written.timezone, &written.start, &written.end)
+    }
 }
 
 /// Why a window is refused.

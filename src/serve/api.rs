@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::decision::{Learned, TierId};
 use crate::history::HistoryPoint;
-use crate::snapshot::{ConfigStatus, Snapshot, StoreStatus, TierStatus};
+use crate::snapshot::{ConfigStatus, RecordStatus, Snapshot, StoreStatus, TierStatus};
 
 /// `GET /v1/tiers`.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,8 @@ pub struct TiersReply<'a> {
     pub config: &'a ConfigStatus,
     /// The store.
     pub store: &'a StoreStatus,
+    /// The recording of decisions.
+    pub record: &'a RecordStatus,
     /// Tiers without a decision yet.
     pub waiting: &'a [TierId],
     /// All others, by namespace and name.
@@ -41,6 +43,7 @@ impl<'a> TiersReply<'a> {
             ready: snapshot.ready,
             config: &snapshot.config,
             store: &snapshot.store,
+            record: &snapshot.record,
             waiting: &snapshot.waiting,
             tiers: snapshot.tiers.values().map(AsRef::as_ref).collect(),
         }
@@ -59,6 +62,8 @@ pub struct TierReply<'a> {
     pub config: &'a ConfigStatus,
     /// The store.
     pub store: &'a StoreStatus,
+    /// The recording of decisions.
+    pub record: &'a RecordStatus,
     /// The tier: policy, decision, observation, floors ahead.
     #[serde(flatten)]
     pub status: &'a TierStatus,
@@ -75,6 +80,7 @@ impl<'a> TierReply<'a> {
             started_at: snapshot.started_at,
             config: &snapshot.config,
             store: &snapshot.store,
+            record: &snapshot.record,
             status,
             recent: Recent::new(&status.recent),
         }

@@ -113,6 +113,19 @@ fn process(page: &mut Page, snapshot: &Snapshot, counters: &Counters) {
     if snapshot.store.path.is_some() {
         page.plain("store_size_bytes", "Size of the store", snapshot.store.size_bytes as f64);
     }
+    if snapshot.record.path.is_some() {
+        page.plain(
+            "record_alarm",
+            "1 while decisions are not recorded although they should be",
+            truth(snapshot.record.alarm.is_some()),
+        );
+        page.plain("record_size_bytes", "Size of the recording", snapshot.record.size_bytes as f64);
+        page.plain(
+            "record_lost_decisions",
+            "Decisions that could not be recorded, since recording was switched on",
+            snapshot.record.lost as f64,
+        );
+    }
 }
 
 fn answer(series: &mut TierSeries<'_>, status: &TierStatus) {

@@ -151,6 +151,12 @@ fn alarms(snapshot: &Snapshot, view: View) -> Markup {
                 p { (alarm) " Decisions go on; what is learned from now on is lost at the next restart." }
             }
         }
+        @if let Some(alarm) = &snapshot.record.alarm {
+            div.alarm role="alert" {
+                h2 { "Nothing is recorded" }
+                p { (alarm) ". Decisions go on; " (snapshot.record.lost) " of them are in no file." }
+            }
+        }
     }
 }
 
@@ -171,6 +177,9 @@ fn footer(snapshot: &Snapshot, id: Option<&TierId>) -> Markup {
                     span { "Store " code { (path) } ", " (super::words::bytes(snapshot.store.size_bytes)) }
                 } @else {
                     span { "No store: history is kept in memory" }
+                }
+                @if let Some(path) = &snapshot.record.path {
+                    span { "Recording " code { (path) } ", " (super::words::bytes(snapshot.record.size_bytes)) }
                 }
                 span { "Up " (span((snapshot.at - snapshot.started_at).to_std().unwrap_or_default())) }
                 span { "Version " (env!("CARGO_PKG_VERSION")) }

@@ -12,7 +12,9 @@ use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::explanation::{Capacity, Known, Reason};
 use keda_vllm_scaler::decision::policy::TokenRates;
 use keda_vllm_scaler::decision::{Answer, BoundKind, ColdStart, Decision, Observation, Policy, TierId};
-use keda_vllm_scaler::snapshot::{ConfigStatus, Declare, Published, Snapshot, StoreStatus, TierStatus};
+use keda_vllm_scaler::snapshot::{
+    ConfigStatus, Declare, Published, RecordStatus, Snapshot, StoreStatus, TierStatus,
+};
 use tokio::sync::{mpsc, watch};
 
 /// The publishing half: what a control loop would hold.
@@ -33,6 +35,7 @@ pub(crate) fn publisher() -> (Publisher, Published) {
         waiting: Vec::new(),
         config: ConfigStatus::default(),
         store: StoreStatus::default(),
+        record: RecordStatus::default(),
         ready: false,
     };
     let (snapshot, receiver) = watch::channel(Arc::new(first.clone()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::decision::TierId;
-use keda_vllm_scaler::snapshot::{ConfigStatus, Published, Snapshot, StoreStatus, TierStatus};
+use keda_vllm_scaler::snapshot::{ConfigStatus, Published, RecordStatus, Snapshot, StoreStatus, TierStatus};
 use tokio::sync::{mpsc, watch};
 
 #[path = "snapshots/tiers.rs"]
@@ -37,6 +37,7 @@ pub(crate) fn empty() -> Snapshot {
             alarm: None,
             size_bytes: 4_300_000,
         },
+        record: RecordStatus::default(),
         ready: false,
     }
 }

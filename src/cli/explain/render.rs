@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::style::{Side, Style, Table, Tone, bar, plain, push};
-use super::view::{Answer, Config, Decision, Status, Store, Tier, Tiers};
+use super::view::{Answer, Config, Decision, Record, Status, Store, Tier, Tiers};
 use crate::serve::words::{UNKNOWN, decimal, maybe, quantity, span, words};
 
 mod cold_start;
@@ -20,7 +20,7 @@ const BAR_CELLS: usize = 24;
 /// One row a tier.
 pub(super) fn all(tiers: &Tiers, style: Style) -> String {
     let mut out = String::new();
-    alarms(&mut out, &tiers.config, &tiers.store, style);
+    alarms(&mut out, &tiers.config, &tiers.store, &tiers.record, style);
     if tiers.decided.is_empty() && tiers.waiting.is_empty() {
         let file = plain(&tiers.config.file);
         push(
@@ -82,7 +82,7 @@ pub(super) fn all(tiers: &Tiers, style: Style) -> String {
 pub(super) fn one(tier: &Tier, style: Style) -> String {
     let mut out = String::new();
     let (status, now) = (&tier.status, tier.at);
-    alarms(&mut out, &tier.config, &tier.store, style);
+    alarms(&mut out, &tier.config, &tier.store, &tier.record, style);
     answer(&mut out, status, now, style);
     list(&mut out, "warnings", &status.warnings, Tone::Warning, style);
     list(&mut out, "notes", &status.decision.notes, Tone::Strong, style);
@@ -95,7 +95,7 @@ pub(super) fn one(tier: &Tier, style: Style) -> String {
     out
 }
 
-fn alarms(out: &mut String, config: &Config, store: &Store, style: Style) {
+fn alarms(out: &mut String, config: &Config, store: &Store, record: &Record, style: Style) {
     if let Some(problems) = &config.rejected {
         let head = format!(
             "A NEWER CONFIGURATION WAS REFUSED; the one before it stays in force ({}):",
@@ -114,6 +114,12 @@ fn alarms(out: &mut String, config: &Config, store: &Store, style: Style) {
                 "{}\n\n",
                 style.paint(Tone::Bad, &format!("THE STORE IS NOT USED: {}", plain(alarm)))
             ),
+        );
+    }
+    if let Some(alarm) = &record.alarm {
+        push(
+            out,
+            format_args!("{}\n\n", style.paint(Tone::Bad, &format!("NOTHING IS RECORDED: {}", plain(alarm)))),
         );
     }
 }

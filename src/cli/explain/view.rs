@@ -21,6 +21,8 @@ pub(super) struct Tiers {
     #[serde(default)]
     pub(super) store: Store,
     #[serde(default)]
+    pub(super) record: Record,
+    #[serde(default)]
     pub(super) waiting: Vec<Id>,
     #[serde(default)]
     #[serde(rename = "tiers")]
@@ -42,6 +44,8 @@ pub(super) struct Tier {
     pub(super) config: Config,
     #[serde(default)]
     pub(super) store: Store,
+    #[serde(default)]
+    pub(super) record: Record,
     #[serde(flatten)]
     pub(super) status: Status,
 }
@@ -72,6 +76,11 @@ pub(super) struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Store {
+    pub(super) alarm: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Record {
     pub(super) alarm: Option<String>,
 }
 
