@@ -52,6 +52,15 @@ def no_tolerance(c):
     drive(c, [(current, answer, answer) for current, answer, _ in ROWS], EXACT, 'tolerance "0"')
 
 
+def highest_spec(c, name, seconds):
+    """The highest spec in that time. A drift may run against the edge of the band and fall back to the answer."""
+    begun, highest = time.monotonic(), 0
+    while time.monotonic() - begun <= seconds:
+        highest = max(highest, c.spec_of(name))
+        time.sleep(0.2)
+    return highest
+
+
 @case("surge", seconds=60, ci=True)
 def surge(c):
     """Inside its tolerance the HPA proposes the created pods: a surge drifts the count, unless the tolerance is 0."""
@@ -73,7 +82,6 @@ def surge(c):
         ))
     for name in ("tolerant", "exact"):
         c.wait(lambda: (c.asked(name) or {}).get("status") == "True", 60, f"the HPA has an answer for {name}")
-    time.sleep(2 * WATCHED_SECONDS)
-    drifted = c.spec_of("tolerant")
+    drifted = highest_spec(c, "tolerant", 2 * WATCHED_SECONDS)
     c.check("default tolerance: spec 20, surge to 22, answer 21: the spec drifts up", "above 21", drifted, drifted > 21)
     c.check('tolerance "0": spec 20, surge to 22, answer 21', 21, c.spec_of("exact"))
