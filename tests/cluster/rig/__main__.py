@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from . import cases, processes
+from . import cases, objects, processes
 from .cluster import HERE, Cluster
 from .fleet import Fleet
 
@@ -38,7 +38,8 @@ def chosen(options):
         return [kinds[name] for name in [*sorted(must_fail(options.broken)), "wake"] if "vllm" not in kinds[name].needs]
     if options.real_vllm:
         return [kind for kind in kinds.values() if "vllm" in kind.needs]
-    return [kind for kind in kinds.values() if (kind.ci or not options.ci) and "vllm" not in kind.needs]
+    left_out = {"vllm"} if objects.KNOWS_TOLERANCE else {"vllm", "tolerance"}
+    return [kind for kind in kinds.values() if (kind.ci or not options.ci) and not kind.needs & left_out]
 
 
 def must_fail(broken):

@@ -26,7 +26,7 @@ class Row:
 
 def case(name, seconds, ci=False, alone=False, needs=()):
     """Registers a case. `seconds`: about how long it takes (long ones begin first). `alone`: it breaks what others need.
-    `needs`: `fleet` (simulated engines), `lws`, `pair` (the documented address with two scalers)."""
+    `needs`: `fleet` (simulated engines), `lws`, `kubernetes`, `vllm`, `tolerance` (a KEDA that knows it)."""
 
     def register(run):
         REGISTRY[name] = CaseKind(name, run, seconds, ci, alone, frozenset(needs), (run.__doc__ or "").strip())

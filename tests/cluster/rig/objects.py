@@ -1,5 +1,12 @@
 """The Kubernetes objects that cases make, as dictionaries."""
 
+import os
+
+# Set where it isn't the KEDA of modules/keda. ScaledObjects of KEDA before 2.18 know no `tolerance`: it is left out, and the
+# server's file has Kubernetes' own (see tiers.py), as docs/kubernetes.md says.
+OLDER_KEDA = os.environ.get("RIG_KEDA_VERSION", "")
+KNOWS_TOLERANCE = not OLDER_KEDA or tuple(map(int, OLDER_KEDA.split(".")[:2])) >= (2, 18)
+
 
 def pod_template(tier, image="1s", load="2s", drain="1s", gpus=1, pool="shared", idle=False, labels=None, **annotations):
     """A pod of a tier. `idle` pods are for nobody's scheduler: they are counted, and cost nothing."""
@@ -85,6 +92,8 @@ def scaled_object(
         "scaleTargetRef": reference, "minReplicaCount": minimum, "maxReplicaCount": maximum,
         "pollingInterval": polling, "cooldownPeriod": cooldown, "triggers": [ours, *triggers], **spec,
     }
+    if behavior is not None and not KNOWS_TOLERANCE:
+        behavior = {way: {key: rule for key, rule in rules.items() if key != "tolerance"} for way, rules in behavior.items()}
     if behavior is not None:
         whole["advanced"] = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
     return {"kind": "ScaledObject", "metadata": {"name": name, "namespace": namespace}, "spec": whole}

@@ -1,5 +1,7 @@
 """Tiers of the server's file, with the spans of the rig: everything in seconds, nothing else changed."""
 
+from .objects import KNOWS_TOLERANCE
+
 # What a simulated replica (an RTX 4090 with an 8B model) can do, beside nothing else.
 CAPACITY = {"inputTokensPerSecond": 10800, "outputTokensPerSecond": 1500, "learn": False}
 # With requests of 600 tokens in and 150 out, half to one and a half of each.
@@ -9,7 +11,7 @@ SCRAPE = {"interval": "1s", "timeout": "500ms", "staleAfter": "5s", "rateWindow"
 CALM = {**SCRAPE, "rateWindow": "10s"}
 
 
-def tier(namespace, name, source, least=1, most=50, cold_start=5, hold=6, tolerance=0, **more):
+def tier(namespace, name, source, least=1, most=50, cold_start=5, hold=6, tolerance=0 if KNOWS_TOLERANCE else 0.1, **more):
     """`cold_start` and `hold` in seconds."""
     return {
         "name": name, "namespace": namespace, "source": source, "replicas": {"min": least, "max": most},

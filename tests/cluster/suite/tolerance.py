@@ -46,7 +46,7 @@ def default_tolerance(c):
     drive(c, ROWS, TOLERANT, "default tolerance")
 
 
-@case("tolerance-zero", seconds=25, ci=True)
+@case("tolerance-zero", seconds=25, ci=True, needs=["tolerance"])
 def no_tolerance(c):
     """With tolerance "0" both ways the HPA goes where the answer says."""
     drive(c, [(current, answer, answer) for current, answer, _ in ROWS], EXACT, 'tolerance "0"')
@@ -61,7 +61,7 @@ def highest_spec(c, name, seconds):
     return highest
 
 
-@case("surge", seconds=60, ci=True)
+@case("surge", seconds=60, ci=True, needs=["tolerance"])
 def surge(c):
     """Inside its tolerance the HPA proposes the created pods: a surge drifts the count, unless the tolerance is 0."""
     scaler = c.scaler(allowMetadataTiers=True)
