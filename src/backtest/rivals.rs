@@ -190,9 +190,9 @@ impl Controller for FixedTargetController<'_> {
     }
 }
 
-/// The cheapest that is late in no more than [`MOST_LATE_MINUTES`]; else the one that is late least. Of equals the first of
-/// the grid.
-pub(super) fn best_in_hindsight(mut played: Vec<(FixedTarget, Score)>) -> Option<(FixedTarget, Score)> {
+/// The cheapest that is late in no more than [`MOST_LATE_MINUTES`]; else the one that is late least, and false with it. Of
+/// equals the first of the grid.
+pub(super) fn best_in_hindsight(mut played: Vec<(FixedTarget, Score)>) -> Option<(FixedTarget, Score, bool)> {
     played.sort_by_key(|(target, _)| (target.target, target.hold, target.window));
     let good = |score: &Score| score.late_minutes_a_week <= MOST_LATE_MINUTES;
     let any_good = played.iter().any(|(_, score)| good(score));
@@ -203,10 +203,11 @@ pub(super) fn best_in_hindsight(mut played: Vec<(FixedTarget, Score)>) -> Option
             (score.late_minutes_a_week, score.gpu_hours)
         }
     };
-    played
+    let best = played
         .into_iter()
         .filter(|(_, score)| !any_good || good(score))
-        .min_by(|(_, a), (_, b)| price(a).partial_cmp(&price(b)).unwrap_or(std::cmp::Ordering::Equal))
+        .min_by(|(_, a), (_, b)| price(a).partial_cmp(&price(b)).unwrap_or(std::cmp::Ordering::Equal));
+    best.map(|(target, score)| (target, score, any_good))
 }
 
 #[cfg(test)]
@@ -215,8 +216,9 @@ mod tests {
 
     use super::*;
     use crate::backtest::fleet::play;
-    use crate::backtest::score::{QueueTimes, Tally};
+    use crate::backtest::score::Tally;
     use crate::backtest::trace::{Arrivals, Trace};
+    use crate::backtest::work::Size;
     use crate::decision::policy::TokenRates;
 
     /// Replicas' worth of work, slot by slot; the peak is the largest minute.
@@ -226,9 +228,10 @@ mod tests {
             input_tokens: replicas * 5.0 * 4000.0,
             output_tokens: replicas * 5.0 * 350.0,
         };
-        let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: 5.0 };
+        let trace =
+            Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: 5.0, ..Trace::default() };
         let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
-        Work::of(&trace, rates, peak, 5.0).unwrap()
+        Work::of(&trace, rates, Size::Peak(peak), 5.0).unwrap()
     }
 
     const TERMS: Terms = Terms { cold_start_slots: 36, acceptable_seconds: 5.0, initial: 5 };
@@ -293,15 +296,14 @@ mod tests {
             gpu_hours,
             late_work: 0.0,
             late_minutes_a_week,
-            starts: 0,
-            queue_seconds: QueueTimes::default(),
+            ..Score::default()
         };
         let best = |played: &[(u32, f64, f64)]| {
             let scores = played.iter().map(|(t, hours, late)| (target(*t), score(*hours, *late)));
-            best_in_hindsight(scores.collect()).map(|(best, _)| best.target)
+            best_in_hindsight(scores.collect()).map(|(best, _, any_good)| (best.target, any_good))
         };
-        assert_eq!(best(&[(80, 100.0, 11.0), (60, 130.0, 2.0), (50, 150.0, 0.0)]), Some(60));
-        assert_eq!(best(&[(80, 100.0, 90.0), (60, 130.0, 20.0)]), Some(60), "none is good");
+        assert_eq!(best(&[(80, 100.0, 11.0), (60, 130.0, 2.0), (50, 150.0, 0.0)]), Some((60, true)));
+        assert_eq!(best(&[(80, 100.0, 90.0), (60, 130.0, 20.0)]), Some((60, false)), "none is good");
         assert_eq!(best(&[]), None);
     }
 
