@@ -23,7 +23,7 @@ pub(super) fn with_progress<T>(progress: impl Fn() -> f64 + Sync, run: impl FnOn
         return run();
     }
     let (ended, running) = mpsc::channel::<()>();
-    let begun = Instant::now();
+    let (begun, progress) = (Instant::now(), &progress);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut longest = 0;
