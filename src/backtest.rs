@@ -1,13 +1,14 @@
 //! Policies side by side on one trace: what each would have cost, who would have waited, and what a clairvoyant would
-//! have paid. The policy under test is the server's own [`crate::decision`], never a copy.
+//! have paid. The policies under test are the server's own [`crate::decision`], never a copy.
 //!
 //! ```text
 //! trace  a file's rows -> arrivals in slots
 //! work   arrivals -> quantised work, scaled so that its peak needs so many replicas
-//! fleet  replicas that are ordered, start, serve a queue and are given back       score  what that came to
-//! ours   the same learn, decide and record as the server, fed by the fluid model
-//! rivals policies from elsewhere, each by its published rule                      bound  the clairvoyant's price
-//! report all of it as a table or JSON
+//! fleet  replicas that are ordered, start, serve a queue and are given back       score   what that came to
+//! ours   the same learn, decide and record as the server, fed by the fluid model  series  what it looked like over time
+//! rivals policies from elsewhere, each by its published rule                      changes its answers with their reasons
+//! bound  the clairvoyant's price                                                  split   the price of each ignorance
+//! report all of it as a table, JSON, CSV or a page; warnings what its numbers can't tell
 //! ```
 //!
 //! The fluid model: time runs in slots of [`SLOT_SECONDS`], work is a fluid that waits in one queue, and a ready replica
@@ -21,10 +22,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::decision::Policy;
+use crate::decision::policy::TokenRates;
 use crate::simulate::autoscaler::AutoscalerSettings;
 
 mod bound;
+pub mod changes;
 mod fleet;
+pub mod frontier;
 mod ours;
 mod queue;
 pub mod replay;
@@ -32,20 +36,32 @@ pub mod report;
 pub mod rival;
 pub mod rivals;
 pub mod score;
+pub mod series;
+pub mod split;
 pub mod trace;
+mod warnings;
 pub mod work;
 
 pub use report::{Report, Row};
 pub use trace::{Trace, TraceError};
 
-use fleet::{Terms, play};
+use bound::Question;
+use changes::Changes;
+use fleet::{Controller, Terms, play};
+use ours::{Insight, Scaler, World};
+use report::{Findings, Record};
 use rival::Rival;
 use rivals::{Chained, EngineFacts, Entry, Facts, FixedTarget};
 use score::{Score, Tally};
-use work::Work;
+use series::Watched;
+use split::Steps;
+use work::{Size, Work};
 
 /// Length of a slot: the server's default scrape interval, so that it decides once in each.
 pub const SLOT_SECONDS: f64 = 5.0;
+
+/// The most replicas that a policy may have at all times: each is looked at in every slot. Twice the largest peak.
+pub const MOST_REPLICAS: u32 = 1_000;
 
 /// Slots from one HPA sync to the next: `--horizontal-pod-autoscaler-sync-period` is 15 s by default.
 const SYNC_SLOTS: usize = 3;
@@ -58,31 +74,61 @@ const METRIC_AGE_SLOTS: usize = 3;
 const BEYOND_STATIC: u32 = 4;
 
 /// Most states of the clairvoyant's table, replicas times units of queue: a week with so many takes minutes.
-const MOST_STATES: u64 = 2_000_000;
+const MOST_STATES: u64 = 4_000_000;
 
 /// What to play.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The tier's policy, as the server would have it.
-    pub policy: Policy,
-    /// The HPA behind it.
-    pub chain: AutoscalerSettings,
-    /// The trace is scaled so that its busiest minute needs so many replicas at full load.
-    pub peak_replicas: u32,
+    /// The policies under test, each as the server would have it. The rivals keep to the bounds of the first.
+    pub policies: Vec<Contender>,
+    /// What a replica of the fleet truly serves, whatever the policies believe.
+    pub rates: TokenRates,
+    /// What they are played against; see [`rivals::chosen`].
+    pub rivals: Vec<&'static Entry>,
+    /// How large the load is made.
+    pub size: Size,
     /// From an order until the replica is ready, in the fleet; rounded up to whole slots.
     pub cold_start: Duration,
     /// Work that queues longer is late.
     pub acceptable_queue: Duration,
     /// The wall-clock time of the first slot: floors have times of day.
     pub begins: DateTime<Utc>,
+    /// Only what comes later is scored, rounded up to whole minutes: what is before it is for learning.
+    pub score_from: Duration,
+    /// Of whatever is drawn at random. The fluid model draws nothing.
+    pub seed: u64,
+    /// Keep what a page shows: runs over time, answers with their reasons, the clairvoyant with a budget.
+    pub details: bool,
+    /// Split each policy's excess into the prices of its ignorances.
+    pub split: bool,
+}
+
+/// A policy under test.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// In the report.
+    pub name: String,
+    /// As the server would have it.
+    pub policy: Policy,
+    /// The HPA behind it.
+    pub chain: AutoscalerSettings,
 }
 
 /// Why a backtest can't be played.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unplayable {
+    /// There is no policy to test.
+    #[error("there is no policy to play")]
+    NoPolicy,
     /// All rows are zero.
     #[error("nothing arrives in this trace")]
     NoWork,
+    /// Everything would be left out of the score.
+    #[error("the trace ends before anything is scored: it has {seconds} s")]
+    NothingScored {
+        /// Its length.
+        seconds: u64,
+    },
     /// The clairvoyant's table would not end in minutes.
     #[error(
         "a queue of so many seconds at so many replicas is too much for the exact bound: {0} states a slot, the most is {MOST_STATES}"
@@ -97,6 +143,10 @@ pub struct Backtest {
     terms: Terms,
     /// The smallest constant fleet without a late slot.
     constant: u32,
+    /// The first slot that is scored.
+    from: usize,
+    rows_read: u64,
+    warnings: Vec<String>,
     jobs: Vec<Job>,
     /// Slots played so far, over all jobs.
     done: AtomicU64,
@@ -106,17 +156,31 @@ pub struct Backtest {
 #[derive(Clone, Copy, Debug)]
 enum Job {
     Bound,
-    Ours,
+    /// The clairvoyant who pays so much for a late minute.
+    Priced(f32),
+    /// The policy under test at this place.
+    Ours(usize),
+    Split(usize),
     Rival(&'static Entry),
     Fixed(FixedTarget),
 }
 
+impl Job {
+    /// How many times it plays the trace.
+    fn plays(self) -> u64 {
+        if matches!(self, Self::Split(_)) { split::PLAYS } else { 1 }
+    }
+}
+
 /// What a job came to.
+#[expect(clippy::large_enum_variant, reason = "there are a few hundred of them in all")]
 enum Played {
-    /// Replica-seconds of the clairvoyant.
+    /// Replica-slots of the clairvoyant.
     Bound(f64),
-    Ours(Score),
-    Rival(&'static Entry, Score),
+    Priced(f32, f64),
+    Ours(usize, Score, Option<Record>),
+    Split(usize, Steps),
+    Rival(&'static Entry, Score, Option<Record>),
     Fixed(FixedTarget, Score),
 }
 
@@ -124,40 +188,47 @@ impl Backtest {
     /// Scales and quantises a trace.
     ///
     /// # Errors
-    /// When nothing arrives, or the bound would take too long.
+    /// When there is no policy, nothing arrives or is scored, or the bound would take too long.
     pub fn new(trace: &Trace, mut settings: Settings) -> Result<Self, Unplayable> {
-        // The fluid model has no door at which work could wait for a first replica.
-        settings.policy.min = settings.policy.min.max(1);
-        settings.policy.max = settings.policy.max.max(settings.policy.min);
-        settings.chain.min = settings.chain.min.max(1);
-        settings.chain.max = settings.chain.max.max(settings.chain.min);
         let acceptable = settings.acceptable_queue.as_secs_f64();
-        let rates = settings.policy.capacity.prior;
-        let work = Work::of(trace, rates, settings.peak_replicas, acceptable).ok_or(Unplayable::NoWork)?;
-        let first = (work.first_minute() / rivals::USUAL_TARGET).ceil() as u32;
-        let terms = Terms {
-            cold_start_slots: (settings.cold_start.as_secs_f64() / SLOT_SECONDS).ceil() as u32,
-            acceptable_seconds: acceptable,
-            initial: first.clamp(settings.policy.min, settings.policy.max),
-        };
+        let work = Work::of(trace, settings.rates, settings.size, acceptable).ok_or(Unplayable::NoWork)?;
+        let warnings = warnings::of(&settings, &work);
+        for Contender { policy, chain, .. } in &mut settings.policies {
+            // The fluid model has no door at which work could wait for a first replica.
+            policy.min = policy.min.max(1);
+            policy.max = policy.max.max(policy.min);
+            chain.min = chain.min.max(1);
+            chain.max = chain.max.max(chain.min);
+        }
+        let from = (settings.score_from.as_secs_f64() / 60.0).ceil() as usize * score::MINUTE_SLOTS;
+        if from >= work.len() {
+            return Err(Unplayable::NothingScored { seconds: (work.len() as f64 * SLOT_SECONDS) as u64 });
+        }
+        let first = settings.policies.first().ok_or(Unplayable::NoPolicy)?;
+        let cold_start_slots = (settings.cold_start.as_secs_f64() / SLOT_SECONDS).ceil() as u32;
+        let terms = Terms { cold_start_slots, acceptable_seconds: acceptable, initial: 1 };
+        let terms = Terms { initial: initial(&work, &first.policy), ..terms };
         let constant = rivals::smallest_constant(&work, &terms);
         let states = bound::states(&work, &terms, constant + BEYOND_STATIC);
         if states > MOST_STATES {
             return Err(Unplayable::TooLarge(states));
         }
-        let jobs = jobs(&rivals::played_with(rivals::FLUID_FILLS));
-        Ok(Self { settings, work, terms, constant, jobs, done: AtomicU64::new(0) })
+        let rows_read = trace.rows;
+        let jobs = jobs(&settings, states, constant);
+        let done = AtomicU64::new(0);
+        Ok(Self { settings, work, terms, constant, from, rows_read, warnings, jobs, done })
     }
 
-    /// With these rivals instead of all that the fluid model can play; see [`rivals::chosen`].
+    /// What the numbers can't tell, for whoever runs this.
     #[must_use]
-    pub fn against(self, rivals: &[&'static Entry]) -> Self {
-        Self { jobs: jobs(rivals), ..self }
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Share of the work that is done, 0 to 1.
     pub fn progress(&self) -> f64 {
-        let all = (self.jobs.len() * self.work.len()) as f64;
+        let plays: u64 = self.jobs.iter().map(|job| job.plays()).sum();
+        let all = plays as f64 * self.work.len() as f64;
         (self.done.load(Ordering::Relaxed) as f64 / all).min(1.0)
     }
 
@@ -169,51 +240,82 @@ impl Backtest {
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, self.jobs.len()) {
                 scope.spawn(|| {
-                    while let Some(job) = self.jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(job) = self.jobs.get(at) else { break };
                         let result = self.play(*job);
                         // A thread that panics takes the scope with it: nobody would read half a list.
-                        played.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(result);
+                        played.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, result));
                     }
                 });
             }
         });
-        self.report(played.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+        let mut played = played.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // In the order of the jobs, whoever was done first.
+        played.sort_by_key(|(at, _)| *at);
+        self.report(played.into_iter().map(|(_, result)| result).collect())
+    }
+
+    /// The clairvoyant alone, without the policies.
+    pub fn bound_gpu_hours(&self) -> f64 {
+        self.clairvoyant(None) * SLOT_SECONDS / 3600.0
+    }
+
+    /// The first policy alone.
+    pub fn score_of_first(&self) -> Option<Score> {
+        match self.play(Job::Ours(0)) {
+            Played::Ours(_, score, _) => Some(score),
+            _ => None,
+        }
     }
 
     fn play(&self, job: Job) -> Played {
-        let (work, terms, policy) = (&self.work, &self.terms, &self.settings.policy);
-        let tally = || Tally::new(terms.acceptable_seconds);
+        let (work, terms) = (&self.work, &self.terms);
+        let (min, max) = self.bounds();
         match job {
-            Job::Bound => {
-                Played::Bound(bound::replica_seconds(work, terms, self.constant + BEYOND_STATIC, &self.done))
+            Job::Bound => Played::Bound(self.clairvoyant(None)),
+            Job::Priced(price) => Played::Priced(price, self.clairvoyant(Some(price))),
+            Job::Ours(at) => {
+                let contender = &self.settings.policies[at];
+                let terms = Terms { initial: initial(work, &contender.policy), ..*terms };
+                let mut scaler = Scaler::new(&self.world(terms), contender, Insight::default());
+                if self.settings.details {
+                    let changes = Changes::new(work.len(), series::slots_a_bucket(work.len()));
+                    scaler = scaler.telling(changes);
+                }
+                let (score, scaler, record) = self.watch(&terms, scaler);
+                let changes = scaler.into_changes();
+                Played::Ours(at, score, record.map(|record| Record { changes, ..record }))
             }
-            Job::Ours => {
-                let mut scaler = ours::Scaler::new(&self.settings, work);
-                Played::Ours(play(work, terms, &mut scaler, tally(), &self.done))
+            Job::Split(at) => {
+                let contender = &self.settings.policies[at];
+                let terms = Terms { initial: initial(work, &contender.policy), ..*terms };
+                Played::Split(at, split::steps(&self.world(terms), contender, self.from, &self.done))
             }
             Job::Rival(entry) => {
                 let (rival, bounds, initial) = self.rival(entry);
                 let terms = Terms { initial, ..*terms };
-                let mut chained = Chained::new(rival, work, policy.capacity.prior, bounds);
-                Played::Rival(entry, play(work, &terms, &mut chained, tally(), &self.done))
+                let chained = Chained::new(rival, work, self.settings.rates, bounds);
+                let (score, _, record) = self.watch(&terms, chained);
+                Played::Rival(entry, score, record)
             }
             Job::Fixed(target) => {
-                let mut fixed = target.controller(work, policy.min, policy.max);
-                Played::Fixed(target, play(work, terms, &mut fixed, tally(), &self.done))
+                let mut fixed = target.controller(work, min, max);
+                let tally = Tally::new(terms.acceptable_seconds).from(self.from, terms.initial);
+                Played::Fixed(target, play(work, terms, &mut fixed, tally, &self.done))
             }
         }
     }
 
     /// A rival, the bounds that it keeps to, and the fleet that it begins with.
     fn rival(&self, entry: &Entry) -> (Box<dyn Rival + Send>, (u32, u32), u32) {
-        let (policy, initial) = (&self.settings.policy, self.terms.initial);
-        let bounds = (policy.min, policy.max);
+        let ((min, max), initial) = (self.bounds(), self.terms.initial);
         match entry.played() {
-            rivals::Played::Rule(rule) => (rule(&self.facts()), bounds, initial),
+            rivals::Played::Rule(rule) => (rule(&self.facts()), (min, max), initial),
             rivals::Played::Oracle => {
-                let schedule = rivals::foresee(&self.work, &self.terms, policy.max);
+                let schedule = rivals::foresee(&self.work, &self.terms, max);
                 let first = schedule.first().copied().unwrap_or(initial);
-                (Box::new(rivals::Oracle::new(schedule)), bounds, first.clamp(policy.min, policy.max))
+                (Box::new(rivals::Oracle::new(schedule)), (min, max), first.clamp(min, max))
             }
             // The sweep is played as so many fixed targets; what they are measured against is constant.
             rivals::Played::StaticPeak | rivals::Played::BestFixed => {
@@ -224,35 +326,74 @@ impl Backtest {
     }
 
     fn facts(&self) -> Facts {
-        let (policy, work) = (&self.settings.policy, &self.work);
+        let work = &self.work;
         let requests: f64 = work.slots().iter().map(|slot| slot.requests).sum();
         Facts {
-            rates: policy.capacity.prior,
+            rates: self.settings.rates,
             requests_per_second: requests / (work.total() as f64 * work.unit_seconds()),
             // No rule that a fluid can be played by goes by its engine.
             engine: EngineFacts::default(),
-            peak_replicas: self.settings.peak_replicas,
-            max: policy.max,
+            peak_replicas: (work.peak - 1e-9).ceil() as u32,
+            max: self.bounds().1,
             begins: self.settings.begins,
         }
     }
 
+    /// The bounds that rivals keep to.
+    fn bounds(&self) -> (u32, u32) {
+        self.settings.policies.first().map_or((1, 1), |first| (first.policy.min, first.policy.max))
+    }
+
+    fn world(&self, terms: Terms) -> World<'_> {
+        let Settings { rates, begins, cold_start, .. } = self.settings;
+        World { work: &self.work, terms, rates, begins, cold_start }
+    }
+
+    fn clairvoyant(&self, late_minute: Option<f32>) -> f64 {
+        let question = Question { most: self.constant + BEYOND_STATIC, from: self.from, late_minute };
+        bound::replica_slots(&self.work, &self.terms, question, &self.done)
+    }
+
+    /// Plays a controller, and keeps what it looked like where details are wanted.
+    fn watch<C: Controller>(&self, terms: &Terms, controller: C) -> (Score, C, Option<Record>) {
+        let acceptable = terms.acceptable_seconds;
+        let mut watched = Watched::new(controller, &self.work, acceptable, self.settings.details);
+        let tally = Tally::new(acceptable).from(self.from, terms.initial);
+        let score = play(&self.work, terms, &mut watched, tally, &self.done);
+        let (controller, series) = watched.into_parts();
+        (score, controller, series.map(|series| Record { series, changes: None }))
+    }
+
     fn report(&self, played: Vec<Played>) -> Report {
-        let (mut bound, mut rows, mut fixed) = (0.0, Vec::new(), Vec::new());
+        let mut found = Findings { warnings: self.warnings.clone(), ..Findings::default() };
+        let (mut played_rivals, mut fixed, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         for result in played {
             match result {
-                Played::Bound(replica_seconds) => bound = replica_seconds,
-                Played::Ours(score) => rows.push((0, "keda-vllm-scaler".to_owned(), score)),
+                Played::Bound(replica_slots) => found.bound_replica_slots = replica_slots,
+                Played::Priced(price, least) => found.priced.push((price, least)),
+                Played::Ours(at, score, record) => {
+                    found.rows.push((self.settings.policies[at].name.clone(), score, record));
+                }
+                Played::Split(at, of) => steps.push((at, of)),
                 Played::Fixed(target, score) => fixed.push((target, score)),
-                Played::Rival(entry, score) => rows.push((place(entry.name), self.title(entry), score)),
+                Played::Rival(entry, score, record) => {
+                    played_rivals.push((place(entry.name), self.title(entry), score, record));
+                }
             }
         }
-        if let Some((target, score)) = rivals::best_in_hindsight(fixed) {
-            rows.push((place("best-fixed"), target.to_string(), score));
+        found.steps =
+            steps.into_iter().filter_map(|(at, of)| Some((found.rows.get(at)?.clone(), of))).collect();
+        if let Some((target, score, any_good)) = rivals::best_in_hindsight(fixed) {
+            let (min, max) = self.bounds();
+            // Only the best of them is looked at again.
+            let again = self.settings.details.then(|| target.controller(&self.work, min, max));
+            let record = again.and_then(|fixed| self.watch(&self.terms, fixed).2);
+            let mark = if any_good { "" } else { ", fewest late minutes" };
+            played_rivals.push((place("best-fixed"), format!("{target}{mark}"), score, record));
         }
-        rows.sort_by_key(|(place, ..)| *place);
-        let scored = rows.into_iter().map(|(_, policy, score)| (policy, score)).collect();
-        Report::new(&self.settings, &self.terms, &self.work, bound, scored)
+        played_rivals.sort_by_key(|(place, ..)| *place);
+        found.rows.extend(played_rivals.into_iter().map(|(_, name, score, record)| (name, score, record)));
+        Report::new(&self.settings, &self.terms, &self.work, (self.rows_read, self.from), found)
     }
 
     /// As the report names it.
@@ -265,18 +406,32 @@ impl Backtest {
     }
 }
 
-/// Everything to compute. The long ones first, so that no thread is left alone with them.
-fn jobs(rivals: &[&'static Entry]) -> Vec<Job> {
+/// Where a rival stands in the report, after the policies under test.
+fn place(name: &str) -> usize {
+    rivals::names().take_while(|other| *other != name).count()
+}
+
+/// The replicas that the first minute needs at the usual target.
+fn initial(work: &Work, policy: &Policy) -> u32 {
+    let first = (work.first_minute() / rivals::USUAL_TARGET).ceil() as u32;
+    first.clamp(policy.min, policy.max)
+}
+
+/// The long ones first, so that no thread is left alone with them.
+fn jobs(settings: &Settings, states: u64, constant: u32) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    if settings.split {
+        jobs.extend((0..settings.policies.len()).map(Job::Split));
+    }
+    if settings.details && states <= frontier::MOST_STATES {
+        jobs.extend(frontier::prices(constant).map(Job::Priced));
+    }
+    jobs.push(Job::Bound);
+    jobs.extend((0..settings.policies.len()).map(Job::Ours));
     let is_sweep = |entry: &Entry| matches!(entry.played(), rivals::Played::BestFixed);
-    let mut jobs = vec![Job::Bound, Job::Ours];
-    jobs.extend(rivals.iter().filter(|entry| !is_sweep(entry)).map(|entry| Job::Rival(entry)));
-    if rivals.iter().any(|entry| is_sweep(entry)) {
+    jobs.extend(settings.rivals.iter().filter(|entry| !is_sweep(entry)).map(|entry| Job::Rival(entry)));
+    if settings.rivals.iter().any(|entry| is_sweep(entry)) {
         jobs.extend(FixedTarget::grid().map(Job::Fixed));
     }
     jobs
-}
-
-/// Where a rival stands in the report; the scaler itself is first.
-fn place(name: &str) -> usize {
-    1 + rivals::names().take_while(|other| *other != name).count()
 }

@@ -21,6 +21,7 @@ mod problem;
 mod profiles;
 mod quantity;
 mod resolve;
+pub mod scenario;
 pub mod schema;
 mod section;
 mod settings;

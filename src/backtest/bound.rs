@@ -4,198 +4,233 @@
 //! acceptable time. `x` are the ready replicas of a slot, `q` what is queued at its beginning:
 //!
 //! ```text
-//! V_t(p, q) = min over x of  slot x + start max(0, x - p) + V_t+1(x, q'),   q' = max(0, q + w_t - x),   q' <= allowance(x)
+//! V_t(p, q) = min over x of  x + start max(0, x - p) + V_t+1(x, q'),   q' = max(0, q + w_t - x),   q' <= allowance(x)
 //! ```
 //!
 //! from the last slot back to the first, whose replicas are free of a start, as they are for every policy. The minimum is
 //! taken over `x <= p` as a running one upward and over `x >= p` as a running one downward, so a slot costs as many steps
 //! as there are states. Work is in whole units, so no queue is ever rounded.
 //!
+//! With a budget of late minutes the rule `q' <= allowance(x)` has a price instead: the first late slot of a minute costs
+//! it, those after it in the same minute cost nothing more, as in [`super::score`]. The least of price and replicas, `D`,
+//! gives a lower bound on what any schedule with at most `m` late minutes pays: `D - price m` (Lagrangian duality), the
+//! best of several prices being the one to show. Queues beyond the table's last column count as that long, which only
+//! lowers the bound.
+//!
+//! Values are counted in replica-slots, whole numbers, and kept small by taking out what all have in common: they are
+//! exact in single precision, which is twice as fast.
+//!
 //! The recursion is that of dynamic right-sizing with start-up cost (Lu and Chen, arXiv 1112.0442; Albers and Quedenfeld,
 //! arXiv 1807.05112), with the queue as a second state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::SLOT_SECONDS;
 use super::fleet::{TELL_EVERY, Terms};
+use super::score::MINUTE_SLOTS;
 use super::work::Work;
 
-/// Values of the states of one slot: a row a number of replicas, from one on, a column a unit of queue.
-struct Table {
-    rows: Vec<Vec<f64>>,
-}
+/// The table of a budget has so many times the columns of the longest queue that is on time. More makes the bound no
+/// tighter where late minutes are few, and costs as much again.
+const LATE_COLUMNS: usize = 1;
 
-/// What a slot and a replica come to.
-struct Price {
-    capacity: u64,
-    allowances: Vec<u64>,
-    start_seconds: f64,
+/// What the clairvoyant is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Question {
+    /// The most replicas that it may use.
+    pub(super) most: u32,
+    /// The first slot that is paid for and must be on time; a whole minute.
+    pub(super) from: usize,
+    /// What a late minute costs, in replica-slots; None where none is allowed. Whole numbers keep the sums exact.
+    pub(super) late_minute: Option<f32>,
 }
 
 /// States that a slot has with so many replicas.
 pub(super) fn states(work: &Work, terms: &Terms, most: u32) -> u64 {
-    (1..=most).map(|replicas| work.allowance(replicas, terms.acceptable_seconds) + 1).sum()
+    let widest = work.allowance(most, terms.acceptable_seconds) + 1;
+    u64::from(most) * widest
 }
 
-/// The least replica-seconds, from order to release, with up to `most` replicas. Infinite when even those are late.
-pub(super) fn replica_seconds(work: &Work, terms: &Terms, most: u32, done: &AtomicU64) -> f64 {
-    let price = Price {
-        capacity: u64::from(work.units_per_slot),
-        allowances: (1..=most).map(|x| work.allowance(x, terms.acceptable_seconds)).collect(),
-        start_seconds: f64::from(terms.cold_start_slots) * SLOT_SECONDS,
-    };
-    let empty =
-        || Table { rows: price.allowances.iter().map(|most| vec![0.0; *most as usize + 1]).collect() };
-    let (mut next, mut here) = (empty(), empty());
-    let widest = price.allowances.last().map_or(0, |most| *most as usize + 1);
-    let mut best = vec![0.0; widest];
-    for (slot, arriving) in work.slots().iter().enumerate().skip(1).rev() {
-        price.step_back(u64::from(arriving.units), &next, &mut here, &mut best);
-        std::mem::swap(&mut next, &mut here);
-        if slot % TELL_EVERY == 0 {
-            done.fetch_add(TELL_EVERY as u64, Ordering::Relaxed);
+/// The least replica-slots, from order to release, late minutes at their price. Infinite when even the most replicas are
+/// late and none may be.
+pub(super) fn replica_slots(work: &Work, terms: &Terms, question: Question, done: &AtomicU64) -> f64 {
+    let shape = Shape::new(work, terms, question);
+    shape.solve(work, terms, question, MINUTE_SLOTS, done)
+}
+
+/// The table's size, and what a slot of each row can do. A row is a number of replicas, from one on, a column a unit of
+/// queue at the slot's beginning.
+struct Shape {
+    rows: usize,
+    columns: usize,
+    /// Units that one replica serves in a slot.
+    capacity: isize,
+    /// The longest queue of each row that is on time.
+    allowances: Vec<isize>,
+}
+
+/// Values of the states after a slot.
+struct After<'a> {
+    /// Nothing in this minute has been late.
+    on_time: &'a [f32],
+    /// Something has: with the price of that; None where nothing may be late.
+    late: Option<(&'a [f32], f32)>,
+}
+
+impl Shape {
+    fn new(work: &Work, terms: &Terms, question: Question) -> Self {
+        let allowance =
+            |replicas| (work.allowance(replicas, terms.acceptable_seconds) as usize).cast_signed();
+        let allowances: Vec<isize> = (1..=question.most).map(allowance).collect();
+        let widest = allowances.last().map_or(0, |most| *most as usize);
+        let columns = if question.late_minute.is_some() { widest * LATE_COLUMNS + 1 } else { widest + 1 };
+        Self {
+            rows: allowances.len(),
+            columns,
+            capacity: (work.units_per_slot as usize).cast_signed(),
+            allowances,
         }
     }
-    done.fetch_add((work.len() % TELL_EVERY) as u64, Ordering::Relaxed);
-    let first = work.slots().first().map_or(0, |slot| u64::from(slot.units));
-    let begins = (0..price.allowances.len()).map(|row| {
-        let queued = first.saturating_sub((row as u64 + 1) * price.capacity) as usize;
-        slot_seconds(row) + next.rows[row].get(queued).copied().unwrap_or(f64::INFINITY)
-    });
-    begins.fold(f64::INFINITY, f64::min)
-}
 
-/// Replica-seconds of a slot with the replicas of this row.
-fn slot_seconds(row: usize) -> f64 {
-    (row + 1) as f64 * SLOT_SECONDS
-}
-
-impl Price {
-    /// One slot: from the values after it to those before it. `best` is room to work in.
-    fn step_back(&self, arriving: u64, next: &Table, here: &mut Table, best: &mut [f64]) {
-        best.fill(f64::INFINITY);
-        for (row, values) in here.rows.iter_mut().enumerate() {
-            // All queues: a row above may come down to this one.
-            self.lower(row, arriving, &next.rows[row], best, slot_seconds(row));
-            let queues = values.len();
-            values.copy_from_slice(&best[..queues]);
-        }
-        best.fill(f64::INFINITY);
-        for (row, values) in here.rows.iter_mut().enumerate().rev() {
-            let started = self.start_seconds * (row + 1) as f64;
-            // Rows below have no longer queues.
-            let queues = &mut best[..values.len()];
-            self.lower(row, arriving, &next.rows[row], queues, slot_seconds(row) + started);
-            for (value, up) in values.iter_mut().zip(queues) {
-                let up = *up - started;
-                if up < *value {
-                    *value = up;
+    fn solve(
+        &self,
+        work: &Work,
+        terms: &Terms,
+        question: Question,
+        minute_slots: usize,
+        done: &AtomicU64,
+    ) -> f64 {
+        let table = || vec![0.0_f32; self.rows * self.columns];
+        let is_priced = question.late_minute.is_some();
+        // The values after a slot: where its minute is on time so far, and where it is late already.
+        let (mut on_time, mut late) = (table(), if is_priced { table() } else { Vec::new() });
+        let (mut next_on_time, mut next_late, mut chosen) = (table(), late.clone(), table());
+        let mut best = vec![0.0; self.columns];
+        let mut taken_out = 0.0;
+        let mut least = 0.0;
+        for (slot, arriving) in work.slots().iter().enumerate().skip(question.from).rev() {
+            let units = (arriving.units as usize).cast_signed();
+            let start = start_slots(terms, slot, question.from);
+            let after =
+                After { on_time: &on_time, late: question.late_minute.map(|price| (&late[..], price)) };
+            self.choose(units, &after, &mut chosen);
+            if slot == question.from {
+                let empty = chosen.iter().step_by(self.columns);
+                least = taken_out + f64::from(empty.copied().fold(f32::INFINITY, least_of));
+            }
+            self.cheapest(&chosen, start, &mut next_on_time, &mut best);
+            if is_priced && !slot.is_multiple_of(minute_slots) {
+                let after = After { on_time: &late, late: Some((&late, 0.0)) };
+                self.choose(units, &after, &mut chosen);
+                self.cheapest(&chosen, start, &mut next_late, &mut best);
+            }
+            std::mem::swap(&mut on_time, &mut next_on_time);
+            std::mem::swap(&mut late, &mut next_late);
+            if slot.is_multiple_of(minute_slots) {
+                taken_out += take_out(&mut on_time);
+                if is_priced {
+                    // The minute before begins its account anew.
+                    late.copy_from_slice(&on_time);
                 }
             }
+            if slot.is_multiple_of(TELL_EVERY) {
+                done.fetch_add(TELL_EVERY as u64, Ordering::Relaxed);
+            }
+        }
+        least
+    }
+
+    /// What each number of replicas comes to in this slot and after it, for each queue at its beginning.
+    fn choose(&self, arriving: isize, after: &After<'_>, chosen: &mut [f32]) {
+        for row in 0..self.rows {
+            let of_row = row * self.columns..(row + 1) * self.columns;
+            let shift = arriving - (row + 1).cast_signed() * self.capacity;
+            let out = &mut chosen[of_row.clone()];
+            let late = after.late.map(|(values, price)| (&values[of_row.clone()], price));
+            one_row(out, shift, self.allowances[row], (row + 1) as f32, &after.on_time[of_row], late);
         }
     }
 
-    /// Lowers `best` to what this row comes to, queue by queue, where it isn't late.
-    fn lower(&self, row: usize, arriving: u64, after: &[f64], best: &mut [f64], price: f64) {
-        let served = (row as u64 + 1) * self.capacity;
-        // Queues up to here are empty at the slot's end.
-        let emptied = served.saturating_sub(arriving) as usize;
-        // Beyond that, what is left is so many columns from where it was.
-        let added = arriving.saturating_sub(served) as usize;
-        let split = if arriving <= served { (emptied + 1).min(best.len()) } else { 0 };
-        let (empty, rest) = best.split_at_mut(split);
-        let none = price + after[0];
-        for value in empty {
-            if none < *value {
-                *value = none;
+    /// From what each choice comes to, the cheapest from each state: down to fewer replicas for nothing, up at a start each.
+    fn cheapest(&self, chosen: &[f32], start: f32, here: &mut [f32], best: &mut [f32]) {
+        best.fill(f32::INFINITY);
+        for (chosen, here) in chosen.chunks_exact(self.columns).zip(here.chunks_exact_mut(self.columns)) {
+            for ((best, chosen), here) in best.iter_mut().zip(chosen).zip(here) {
+                *best = least_of(*best, *chosen);
+                *here = *best;
             }
         }
-        let left_from = if arriving <= served { 1 } else { added };
-        for (value, after) in rest.iter_mut().zip(after.get(left_from..).unwrap_or(&[])) {
-            let sum = price + after;
-            if sum < *value {
-                *value = sum;
+        best.fill(f32::INFINITY);
+        let rows = chosen.chunks_exact(self.columns).zip(here.chunks_exact_mut(self.columns));
+        for (chosen, here) in rows.rev() {
+            for ((best, chosen), here) in best.iter_mut().zip(chosen).zip(here) {
+                *best = least_of(*best + start, *chosen);
+                *here = least_of(*here, *best);
             }
         }
     }
+}
+
+/// One row of [`Shape::choose`]: queue `q` becomes `q + shift`, which is empty below one, on time up to the allowance, and
+/// late beyond it.
+fn one_row(
+    out: &mut [f32],
+    shift: isize,
+    allowance: isize,
+    price: f32,
+    on_time: &[f32],
+    late: Option<(&[f32], f32)>,
+) {
+    let columns = out.len();
+    let up_to = |queue: isize| (queue - shift + 1).clamp(0, columns.cast_signed()) as usize;
+    let (emptied, kept) = (up_to(0), up_to(allowance));
+    out[..emptied].fill(price + on_time[0]);
+    add(&mut out[emptied..kept], on_time, emptied.saturating_add_signed(shift), price);
+    let Some((values, late_price)) = late else {
+        out[kept..].fill(f32::INFINITY);
+        return;
+    };
+    let told = up_to(columns.cast_signed() - 1).max(kept);
+    add(&mut out[kept..told], values, kept.saturating_add_signed(shift), price + late_price);
+    out[told..].fill(price + late_price + values[columns - 1]);
+}
+
+/// `out = values from here on + price`.
+fn add(out: &mut [f32], values: &[f32], from: usize, price: f32) {
+    if out.is_empty() {
+        return;
+    }
+    for (out, value) in out.iter_mut().zip(&values[from..]) {
+        *out = *value + price;
+    }
+}
+
+/// The smaller. `f32::min` also orders NaN, which there is none of here, at the price of the vector instruction.
+#[inline]
+fn least_of(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// Subtracts the least from all, and tells it: values stay small.
+fn take_out(values: &mut [f32]) -> f64 {
+    let least = values.iter().copied().fold(f32::INFINITY, least_of);
+    if least.is_finite() {
+        for value in values.iter_mut() {
+            *value -= least;
+        }
+        f64::from(least)
+    } else {
+        0.0
+    }
+}
+
+/// Slots that a replica is paid for before it is ready in this one: of a start before the first paid slot only the part
+/// after it. At the beginning of the trace nobody can have ordered before.
+fn start_slots(terms: &Terms, slot: usize, from: usize) -> f32 {
+    if from == 0 {
+        return terms.cold_start_slots as f32;
+    }
+    terms.cold_start_slots.min((slot - from) as u32) as f32
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backtest::trace::{Arrivals, Trace};
-    use crate::decision::policy::TokenRates;
-
-    const RATES: TokenRates = TokenRates { input_tokens_per_second: 1.0, output_tokens_per_second: 1.0 };
-
-    /// The clairvoyant by trying every schedule.
-    fn by_trying_all(work: &Work, terms: &Terms, most: u32) -> f64 {
-        fn rest(work: &Work, terms: &Terms, most: u32, slot: usize, before: Option<u32>, queued: u64) -> f64 {
-            let Some(arriving) = work.slots().get(slot) else { return 0.0 };
-            let start = f64::from(terms.cold_start_slots) * SLOT_SECONDS;
-            let mut least = f64::INFINITY;
-            for x in 1..=most {
-                let there = queued + u64::from(arriving.units);
-                let left = there.saturating_sub(u64::from(x * work.units_per_slot));
-                if left as f64 * work.unit_seconds() > terms.acceptable_seconds * f64::from(x) + 1e-9 {
-                    continue;
-                }
-                let starts = before.map_or(0, |before| x.saturating_sub(before));
-                let price = f64::from(x) * SLOT_SECONDS + start * f64::from(starts);
-                least = least.min(price + rest(work, terms, most, slot + 1, Some(x), left));
-            }
-            least
-        }
-        rest(work, terms, most, 0, None, 0)
-    }
-
-    fn work(input_tokens: &[f64], peak: u32) -> Option<Work> {
-        let slot = |tokens: &f64| Arrivals { requests: 1.0, input_tokens: *tokens, output_tokens: 0.0 };
-        let trace = Trace { slots: input_tokens.iter().map(slot).collect(), bin_seconds: 5.0 };
-        Work::of(&trace, RATES, peak, 5.0)
-    }
-
-    fn least(work: &Work, terms: &Terms, most: u32) -> f64 {
-        replica_seconds(work, terms, most, &AtomicU64::new(0))
-    }
-
-    proptest::proptest! {
-        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
-        #[test]
-        fn the_bound_is_what_trying_every_schedule_finds(
-            tokens in proptest::collection::vec(0.0_f64..10.0, 2..7),
-            cold_start_slots in 0_u32..5,
-            acceptable in 0_u32..4,
-            most in 1_u32..5,
-        ) {
-            let acceptable_seconds = f64::from(acceptable) * 3.0;
-            let terms = Terms { cold_start_slots, acceptable_seconds, initial: 1 };
-            let Some(work) = work(&tokens, 2) else { return Ok(()) };
-            proptest::prop_assert_eq!(least(&work, &terms, most), by_trying_all(&work, &terms, most));
-        }
-    }
-
-    #[test]
-    fn a_gap_shorter_than_a_cold_start_is_bridged_and_a_longer_one_is_not() {
-        let terms = Terms { cold_start_slots: 6, acceptable_seconds: 0.0, initial: 1 };
-        let with_gap = |slots: usize| {
-            let mut tokens = vec![10.0; 12];
-            tokens.extend(vec![5.0; slots]);
-            tokens.extend(vec![10.0; 12]);
-            let work = work(&tokens, 2).unwrap();
-            least(&work, &terms, 3) / SLOT_SECONDS
-        };
-        assert_eq!(with_gap(5), 2.0 * 29.0, "kept");
-        assert_eq!(with_gap(7), 2.0 * 24.0 + 7.0 + 6.0, "given back, and started again");
-    }
-
-    #[test]
-    fn what_may_queue_is_not_bought() {
-        let tokens = [[5.0; 12], [6.0; 12]].concat();
-        let work = work(&tokens, 2).unwrap();
-        let terms = |acceptable_seconds| Terms { cold_start_slots: 36, acceptable_seconds, initial: 1 };
-        let strict = least(&work, &terms(0.0), 4);
-        let lenient = least(&work, &terms(60.0), 4);
-        assert!(lenient < strict, "{lenient} {strict}");
-    }
-}
+mod tests;

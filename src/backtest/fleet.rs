@@ -75,14 +75,14 @@ impl Fleet {
         self.next_serial - u64::from(initial)
     }
 
-    fn begin(&mut self, slot: usize) {
+    pub(super) fn begin(&mut self, slot: usize) {
         while self.replicas.get(self.ready).is_some_and(|replica| replica.ready <= slot) {
             self.ready += 1;
         }
     }
 
     /// Orders up to so many, or gives back down to so many.
-    fn scale(&mut self, replicas: u32, slot: usize) {
+    pub(super) fn scale(&mut self, replicas: u32, slot: usize) {
         self.replicas.truncate(replicas as usize);
         self.ready = self.ready.min(self.replicas.len());
         while self.replicas.len() < replicas as usize {

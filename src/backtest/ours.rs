@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::fleet::{Controller, Ended, Fleet, Replica};
+use super::changes::Changes;
+use super::fleet::{Controller, Ended, Fleet, Replica, Terms};
 use super::queue::{Queue, Tokens};
 use super::rivals::moment;
 use super::work::Work;
-use super::{SLOT_SECONDS, SYNC_SLOTS, Settings};
+use super::{Contender, SLOT_SECONDS, SYNC_SLOTS};
 use crate::aggregate::slope;
+use crate::decision::policy::TokenRates;
 use crate::decision::{
-    CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, TierLoad,
-    decide,
+    BoundKind, CountedTotals, Decision, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation,
+    ReplicaState, TierLoad, decide,
 };
 use crate::simulate::Moment;
 use crate::simulate::autoscaler::{Autoscaler, Metric};
@@ -35,15 +37,54 @@ const LENGTH_SLOTS: usize = 120;
 /// How long before the trace the first replicas got ready. They are as old as that, nothing else.
 const READY_BEFORE: TimeDelta = TimeDelta::hours(1);
 
+/// Where a scaler plays.
+#[derive(Clone, Copy)]
+pub(super) struct World<'a> {
+    pub(super) work: &'a Work,
+    pub(super) terms: Terms,
+    /// What a replica of this world truly serves.
+    pub(super) rates: TokenRates,
+    /// The wall-clock time of the first slot.
+    pub(super) begins: DateTime<Utc>,
+    /// Of the fleet.
+    pub(super) cold_start: Duration,
+}
+
+impl World<'_> {
+    /// What the work of a slot is made of.
+    fn arrivals(&self, slot: usize) -> Tokens {
+        let arriving = self.work.slots()[slot];
+        let seconds = f64::from(arriving.units) * self.work.unit_seconds();
+        Tokens {
+            input: seconds * arriving.input_share * self.rates.input_tokens_per_second,
+            output: seconds * (1.0 - arriving.input_share) * self.rates.output_tokens_per_second,
+            requests: arriving.requests,
+        }
+    }
+}
+
+/// What a scaler is given that nobody has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Insight {
+    /// Its answer is the fleet's size in the same slot, without an HPA.
+    pub(super) at_once: bool,
+    /// Instead of what is served it sees what truly arrives, so many slots ahead.
+    pub(super) arriving: Option<usize>,
+}
+
 /// The scaler, its HPA, and what it sees.
 pub(super) struct Scaler<'a> {
+    world: World<'a>,
     policy: &'a Policy,
-    begins: DateTime<Utc>,
-    cold_start: Duration,
+    insight: Insight,
     autoscaler: Autoscaler,
     memory: Memory,
     /// The last answer; None where there was none.
     answer: Option<u32>,
+    /// What the last decision needs for its load and its promises, before anything holds it.
+    needed: u32,
+    /// Where the answers are wanted with their reasons.
+    changes: Option<Changes>,
     waiting: Queue<'a>,
     seen: Observation,
     /// The serials of `seen.replicas`.
@@ -57,15 +98,17 @@ pub(super) struct Scaler<'a> {
 }
 
 impl<'a> Scaler<'a> {
-    pub(super) fn new(settings: &'a Settings, work: &'a Work) -> Self {
+    pub(super) fn new(world: &World<'a>, contender: &'a Contender, insight: Insight) -> Self {
         Self {
-            policy: &settings.policy,
-            begins: settings.begins,
-            cold_start: settings.cold_start,
-            autoscaler: Autoscaler::new(settings.chain.clone(), Moment::START),
-            memory: Memory::started(settings.begins),
+            world: *world,
+            policy: &contender.policy,
+            insight,
+            autoscaler: Autoscaler::new(contender.chain.clone(), Moment::START),
+            memory: Memory::started(world.begins),
             answer: None,
-            waiting: Queue::new(work, settings.policy.capacity.prior),
+            needed: 0,
+            changes: None,
+            waiting: Queue::new(world.work, world.rates),
             seen: Observation::listed(Vec::new()),
             serials: Vec::new(),
             each_served: VecDeque::new(),
@@ -74,8 +117,23 @@ impl<'a> Scaler<'a> {
         }
     }
 
+    /// Keeps its answers with their reasons.
+    pub(super) fn telling(self, changes: Changes) -> Self {
+        Self { changes: Some(changes), ..self }
+    }
+
+    /// See [`Scaler::telling`].
+    pub(super) fn into_changes(self) -> Option<Changes> {
+        self.changes
+    }
+
+    /// What the last decision needs, before anything holds it up or makes more of it for the HPA.
+    pub(super) fn needed(&self) -> u32 {
+        self.needed
+    }
+
     fn at(&self, slot: usize) -> DateTime<Utc> {
-        self.begins + TimeDelta::milliseconds((slot as f64 * SLOT_SECONDS * 1e3).round() as i64)
+        self.world.begins + TimeDelta::milliseconds((slot as f64 * SLOT_SECONDS * 1e3).round() as i64)
     }
 
     /// The HPA's sync with the answer of the slot before.
@@ -95,6 +153,10 @@ impl<'a> Scaler<'a> {
         let decision = decide(self.policy, &self.seen, &self.memory, now);
         self.memory.record(&decision);
         self.answer = decision.required();
+        self.needed = needed(&decision, self.policy);
+        if let Some(changes) = &mut self.changes {
+            changes.note(slot, &decision);
+        }
     }
 
     fn observe(&mut self, slot: usize, fleet: &Fleet, size: u32) {
@@ -112,6 +174,9 @@ impl<'a> Scaler<'a> {
         }
         self.seen.current = Some(size);
         self.seen.load = self.tier_load();
+        if let Some(ahead) = self.insight.arriving {
+            self.show_arriving(slot + ahead);
+        }
         let counted = self.totals.back().copied().unwrap_or_default();
         self.seen.totals = CountedTotals {
             input_tokens: counted.input,
@@ -154,8 +219,8 @@ impl<'a> Scaler<'a> {
         let (created, ready) = if let Some(slot) = replica.ordered {
             (self.at(slot), None)
         } else {
-            let ready = self.begins - READY_BEFORE;
-            (crate::units::earlier(ready, self.cold_start), Some(ready))
+            let ready = self.world.begins - READY_BEFORE;
+            (crate::units::earlier(ready, self.world.cold_start), Some(ready))
         };
         ReplicaObservation {
             id: name.clone(),
@@ -198,6 +263,28 @@ impl<'a> Scaler<'a> {
         }
     }
 
+    /// What arrives from this slot on, instead of what is served, as if nothing ever queued.
+    fn show_arriving(&mut self, slot: usize) {
+        let until = (slot + RATE_SLOTS).min(self.world.work.len());
+        let from = until.saturating_sub(RATE_SLOTS);
+        let slots = from..until;
+        let arriving = slots.clone().fold(Tokens::default(), |sum, slot| sum.plus(self.world.arrivals(slot)));
+        let ready = self.seen.replicas.iter().filter(|seen| seen.state == ReplicaState::Ready).count();
+        let each = arriving.times(1.0 / (slots.len().max(1) as f64 * SLOT_SECONDS * ready.max(1) as f64));
+        for seen in self.seen.replicas.iter_mut().filter(|seen| seen.state == ReplicaState::Ready) {
+            seen.load = Some(ReplicaLoad {
+                waiting: Some(0.0),
+                input_tokens_per_second: Some(each.input),
+                uncached_input_tokens_per_second: Some(each.input),
+                output_tokens_per_second: Some(each.output),
+                requests_per_second: Some(each.requests),
+                rates_over: rates_over(RATE_SLOTS),
+                ..ReplicaLoad::default()
+            });
+        }
+        self.seen.load.waiting_growth_per_second = Some(0.0);
+    }
+
     fn tier_load(&self) -> TierLoad {
         let (first, last) = (self.totals.front(), self.totals.back());
         let served = first.zip(last).map(|(first, last)| last.minus(*first)).unwrap_or_default();
@@ -225,6 +312,12 @@ fn rates_over(slots: usize) -> Option<Duration> {
 
 impl Controller for Scaler<'_> {
     fn replicas(&mut self, slot: usize, fleet: &Fleet) -> u32 {
+        if self.insight.at_once {
+            let size = fleet.size();
+            self.observe(slot, fleet, size);
+            self.decide(slot);
+            return self.answer.unwrap_or(size).max(1);
+        }
         let size = self.sync(slot, fleet.size());
         self.observe(slot, fleet, size);
         self.decide(slot);
@@ -239,6 +332,15 @@ impl Controller for Scaler<'_> {
         keep(&mut self.totals, total, LENGTH_SLOTS + 1);
         keep(&mut self.was_waiting, self.waiting.waiting().requests, RATE_SLOTS + 1);
     }
+}
+
+/// The largest need of a decision: neither what holds an answer up nor what the HPA's tolerance makes of it.
+fn needed(decision: &Decision, policy: &Policy) -> u32 {
+    let is_need = |kind: BoundKind| {
+        !kind.holds() && !matches!(kind, BoundKind::Max | BoundKind::DeadBand | BoundKind::Refused)
+    };
+    let needs = decision.bounds.iter().filter(|bound| is_need(bound.kind)).map(|bound| bound.replicas);
+    needs.max().unwrap_or(0).clamp(policy.min.max(1), policy.max.max(1))
 }
 
 fn keep<T>(last: &mut VecDeque<T>, newest: T, most: usize) {

@@ -113,13 +113,14 @@ impl<'a> Queue<'a> {
 mod tests {
     use super::*;
     use crate::backtest::trace::{Arrivals, Trace};
+    use crate::backtest::work::Size;
 
     #[test]
     fn a_queue_loses_no_request_on_its_way() {
         let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
         let slot = Arrivals { requests: 1.0, input_tokens: 60_000.0, output_tokens: 5_250.0 };
-        let trace = Trace { slots: vec![slot; 40], bin_seconds: 5.0 };
-        let work = Work::of(&trace, rates, 3, 5.0).unwrap();
+        let trace = Trace { slots: vec![slot; 40], bin_seconds: 5.0, ..Trace::default() };
+        let work = Work::of(&trace, rates, Size::Peak(3), 5.0).unwrap();
         let mut queue = Queue::new(&work, rates);
         let (mut arrived, mut served) = (Tokens::default(), Tokens::default());
         for slot in 0..40 {

@@ -71,6 +71,8 @@ pub struct Trace {
     pub slots: Vec<Arrivals>,
     /// The width of the bins in the file, seconds.
     pub bin_seconds: f64,
+    /// Rows that were read.
+    pub rows: u64,
 }
 
 /// Reads a trace; with `most_slots` only its beginning.
@@ -225,7 +227,7 @@ impl Building {
 
     fn finish(self) -> Result<Trace, String> {
         match self.width {
-            Some(bin_seconds) => Ok(Trace { slots: self.slots, bin_seconds }),
+            Some(bin_seconds) => Ok(Trace { slots: self.slots, bin_seconds, rows: self.bins }),
             None if self.bins == 0 => Err("no rows: the trace is empty".to_owned()),
             None => Err("one row tells no width of its bin: at least two are needed".to_owned()),
         }
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn short_bins_are_summed_and_long_ones_are_spread_evenly() {
         let fine = of("0,1,10,1\n1,1,10,1\n2,1,10,1\n3,1,10,1\n4,1,10,1\n5,3,30,3\n").unwrap();
-        assert_eq!(fine.slots.len(), 2);
+        assert_eq!((fine.slots.len(), fine.rows), (2, 6));
         assert!((fine.slots[0].input_tokens - 50.0).abs() < 1e-9);
         assert!((fine.slots[1].requests - 3.0).abs() < 1e-9);
 

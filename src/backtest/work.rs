@@ -24,6 +24,27 @@ const UNITS_PER_SLOT: [u32; 6] = [20, 10, 5, 4, 2, 1];
 /// the size of the clairvoyant's table. Twenty replicas with a queue of 5 s get the finest, a quarter of a replica-second.
 const MOST_UNITS: f64 = 40_000.0;
 
+/// How large the load is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// The busiest minute is the work of so many full replicas.
+    Peak(u32),
+    /// Arrivals are multiplied by this.
+    Scale(f64),
+}
+
+impl Size {
+    /// What arrivals are multiplied by, and the busiest minute after it in full replicas. `busiest` is that of the trace
+    /// as it is.
+    #[must_use]
+    pub fn of(self, busiest: f64) -> (f64, f64) {
+        match self {
+            Self::Peak(replicas) => (f64::from(replicas) / busiest, f64::from(replicas)),
+            Self::Scale(scale) => (scale, busiest * scale),
+        }
+    }
+}
+
 /// What arrives in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkSlot {
@@ -45,31 +66,43 @@ pub struct Work {
     pub units_per_slot: u32,
     /// What the arrivals of the trace were multiplied by.
     pub scale: f64,
+    /// The busiest minute, in full replicas.
+    pub peak: f64,
     /// The trace has no tokens: requests were given the assumed lengths.
     pub assumed_lengths: bool,
+}
+
+/// The work of each slot in replica-seconds, input and output apart, with its requests; and whether lengths were assumed.
+fn parts(trace: &Trace, rates: TokenRates) -> (Vec<([f64; 2], f64)>, bool) {
+    let assumed_lengths = trace.slots.iter().all(|slot| slot.input_tokens + slot.output_tokens == 0.0);
+    let parts = trace.slots.iter().map(|slot| {
+        let (input, output) = if assumed_lengths {
+            (slot.requests * ASSUMED_INPUT, slot.requests * ASSUMED_OUTPUT)
+        } else {
+            (slot.input_tokens, slot.output_tokens)
+        };
+        let work = [input / rates.input_tokens_per_second, output / rates.output_tokens_per_second];
+        (work, slot.requests)
+    });
+    (parts.collect(), assumed_lengths)
+}
+
+/// The work of the busiest minute of a trace as it is, in full replicas.
+#[must_use]
+pub fn busiest(trace: &Trace, rates: TokenRates) -> f64 {
+    busiest_minute(&parts(trace, rates).0)
 }
 
 impl Work {
     /// None when nothing arrives.
     #[must_use]
-    pub fn of(trace: &Trace, rates: TokenRates, peak_replicas: u32, acceptable_seconds: f64) -> Option<Self> {
-        let assumed_lengths = trace.slots.iter().all(|slot| slot.input_tokens + slot.output_tokens == 0.0);
-        let parts = trace.slots.iter().map(|slot| {
-            let (input, output) = if assumed_lengths {
-                (slot.requests * ASSUMED_INPUT, slot.requests * ASSUMED_OUTPUT)
-            } else {
-                (slot.input_tokens, slot.output_tokens)
-            };
-            let work = [input / rates.input_tokens_per_second, output / rates.output_tokens_per_second];
-            (work, slot.requests)
-        });
-        let parts: Vec<([f64; 2], f64)> = parts.collect();
+    pub fn of(trace: &Trace, rates: TokenRates, size: Size, acceptable_seconds: f64) -> Option<Self> {
+        let (parts, assumed_lengths) = parts(trace, rates);
         let busiest = busiest_minute(&parts);
         if busiest <= 0.0 || !busiest.is_finite() {
             return None;
         }
-        let peak = f64::from(peak_replicas);
-        let scale = peak / busiest;
+        let (scale, peak) = size.of(busiest);
         let units_per_slot = finest_unit(peak, acceptable_seconds);
         let unit = SLOT_SECONDS / f64::from(units_per_slot);
         let (mut slots, mut before, mut sum) = (Vec::with_capacity(parts.len()), vec![0], 0);
@@ -93,7 +126,7 @@ impl Work {
             before.push(sum);
             slots.push(slot);
         }
-        Some(Self { slots, before, units_per_slot, scale, assumed_lengths })
+        Some(Self { slots, before, units_per_slot, scale, peak, assumed_lengths })
     }
 
     /// Slots.
@@ -175,23 +208,38 @@ mod tests {
             input_tokens: *input_tokens,
             output_tokens: input_tokens * 0.0875,
         };
-        Trace { slots: input_tokens.iter().map(slot).collect(), bin_seconds: SLOT_SECONDS }
+        Trace {
+            slots: input_tokens.iter().map(slot).collect(),
+            bin_seconds: SLOT_SECONDS,
+            ..Trace::default()
+        }
     }
 
     #[test]
     fn the_busiest_minute_is_the_work_of_the_peak() {
         let mut slots = vec![400.0; 40];
         slots[13..25].fill(1_000.0);
-        let work = Work::of(&trace(&slots), RATES, 20, 5.0).unwrap();
+        let work = Work::of(&trace(&slots), RATES, Size::Peak(20), 5.0).unwrap();
         assert!((work.mean(13, 25) - 20.0).abs() < 0.05, "{}", work.mean(13, 25));
         assert!((work.mean(0, 13) - 8.0).abs() < 0.05);
         assert!((work.slots()[3].input_share - 0.5).abs() < 1e-9);
     }
 
     #[test]
+    fn a_scale_multiplies_what_arrives() {
+        let mut slots = vec![400.0; 40];
+        slots[13..25].fill(1_000.0);
+        let as_peak = Work::of(&trace(&slots), RATES, Size::Peak(20), 5.0).unwrap();
+        let scaled = Work::of(&trace(&slots), RATES, Size::Scale(as_peak.scale), 5.0).unwrap();
+        assert!((scaled.peak - 20.0).abs() < 1e-9);
+        assert_eq!(scaled.total(), as_peak.total());
+        assert!((busiest(&trace(&slots), RATES) * as_peak.scale - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn rounding_loses_no_work_and_no_request() {
         let slots: Vec<f64> = (0..1_000).map(|n| f64::from(n * n % 97) + 0.3).collect();
-        let work = Work::of(&trace(&slots), RATES, 3, 5.0).unwrap();
+        let work = Work::of(&trace(&slots), RATES, Size::Peak(3), 5.0).unwrap();
         let exact = slots.iter().map(|t| (t / 8000.0 + t * 0.0875 / 700.0) * work.scale).sum::<f64>();
         let rounded = work.total() as f64 * work.unit_seconds();
         assert!((exact - rounded).abs() <= work.unit_seconds(), "{exact} {rounded}");
@@ -202,7 +250,9 @@ mod tests {
     #[test]
     fn requests_without_tokens_get_the_assumed_lengths() {
         let slots = vec![Arrivals { requests: 2.0, ..Arrivals::default() }; 24];
-        let work = Work::of(&Trace { slots, bin_seconds: 5.0 }, RATES, 4, 5.0).unwrap();
+        let work =
+            Work::of(&Trace { slots, bin_seconds: 5.0, ..Trace::default() }, RATES, Size::Peak(4), 5.0)
+                .unwrap();
         assert!(work.assumed_lengths);
         let input = 1155.0 / 8000.0;
         assert!((work.slots()[5].input_share - input / (input + 211.0 / 700.0)).abs() < 1e-9);
@@ -210,8 +260,8 @@ mod tests {
 
     #[test]
     fn nothing_is_no_work() {
-        let idle = Trace { slots: vec![Arrivals::default(); 20], bin_seconds: 5.0 };
-        assert_eq!(Work::of(&idle, RATES, 4, 5.0), None);
+        let idle = Trace { slots: vec![Arrivals::default(); 20], bin_seconds: 5.0, ..Trace::default() };
+        assert_eq!(Work::of(&idle, RATES, Size::Peak(4), 5.0), None);
     }
 
     #[test]

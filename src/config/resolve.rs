@@ -158,7 +158,7 @@ fn shown(namespace: &str, name: &str) -> String {
     }
 }
 
-fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSettings> {
+pub(super) fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSettings> {
     let scrape = source::scrape(&section.section("scrape"), found);
     let activator = section
         .optional_section("activator")

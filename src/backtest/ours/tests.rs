@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::backtest::fleet::{Terms, play};
+use crate::backtest::fleet::play;
 use crate::backtest::score::Tally;
 use crate::backtest::trace::{Arrivals, Trace};
+use crate::backtest::work::Size;
 use crate::decision::fixtures::{at, policy};
 use crate::decision::policy::{DeadBand, ScaleDown, Step};
 use crate::simulate::autoscaler::AutoscalerSettings;
@@ -19,25 +20,25 @@ fn work(replicas: &[f64], peak: u32) -> Work {
         input_tokens: replicas * 5.0 * 4000.0,
         output_tokens: replicas * 5.0 * 350.0,
     };
-    let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: SLOT_SECONDS };
-    Work::of(&trace, policy().capacity.prior, peak, 5.0).unwrap()
+    let trace =
+        Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: SLOT_SECONDS, ..Trace::default() };
+    Work::of(&trace, policy().capacity.prior, Size::Peak(peak), 5.0).unwrap()
 }
 
-fn settings() -> Settings {
+fn contender() -> Contender {
     let defaults = policy();
     let policy = Policy {
         dead_band: DeadBand { tolerance: 0.0, ..defaults.dead_band },
         scale_down: ScaleDown { max_step: Step::Share(1.0), ..defaults.scale_down },
         ..defaults
     };
-    Settings {
-        chain: AutoscalerSettings::recommended(policy.min, policy.max),
-        policy,
-        peak_replicas: 8,
-        cold_start: Duration::from_secs(180),
-        acceptable_queue: Duration::from_secs(5),
-        begins: at("00:00"),
-    }
+    let chain = AutoscalerSettings::recommended(policy.min, policy.max);
+    Contender { name: "ours".to_owned(), policy, chain }
+}
+
+fn world(work: &Work, terms: Terms) -> World<'_> {
+    let cold_start = Duration::from_secs(180);
+    World { work, terms, rates: policy().capacity.prior, begins: at("00:00"), cold_start }
 }
 
 /// The scaler, with the sizes of its fleet slot by slot.
@@ -60,8 +61,9 @@ impl Controller for Watched<'_> {
 
 /// Paid and ready replicas, slot by slot.
 fn sizes(load: &[f64]) -> Vec<(u32, u32)> {
-    let (settings, work) = (settings(), work(load, 8));
-    let mut watched = Watched { scaler: Scaler::new(&settings, &work), sizes: Vec::new() };
+    let (contender, work) = (contender(), work(load, 8));
+    let scaler = Scaler::new(&world(&work, TERMS), &contender, Insight::default());
+    let mut watched = Watched { scaler, sizes: Vec::new() };
     play(&work, &TERMS, &mut watched, Tally::new(5.0), &AtomicU64::new(0));
     watched.sizes
 }
@@ -90,9 +92,9 @@ fn what_is_not_needed_any_more_is_given_back_after_the_hold() {
 
 #[test]
 fn what_the_model_doesn_t_have_is_absent_and_not_zero() {
-    let (settings, work) = (settings(), work(&[4.0; 20], 4));
-    let mut scaler = Scaler::new(&settings, &work);
+    let (contender, work) = (contender(), work(&[4.0; 20], 4));
     let too_few = Terms { initial: 3, ..TERMS };
+    let mut scaler = Scaler::new(&world(&work, too_few), &contender, Insight::default());
     play(&work, &too_few, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
     let seen = &scaler.seen;
     assert_eq!((seen.current, seen.authoritative), (Some(seen.replicas.len() as u32), true));
@@ -107,4 +109,38 @@ fn what_the_model_doesn_t_have_is_absent_and_not_zero() {
     assert!((input - 8000.0 / 2.0).abs() < 1.0, "{input}: full replicas serve what they can");
     assert!(seen.load.waiting_growth_per_second.unwrap() > 0.0);
     assert!(load.waiting.unwrap() > 0.0);
+}
+
+#[test]
+fn shown_what_arrives_it_needs_what_will_arrive() {
+    let mut load = vec![4.0; 120];
+    load.extend(vec![8.0; 120]);
+    let (contender, work) = (contender(), work(&load, 8));
+    let insight = Insight { at_once: true, arriving: Some(36) };
+    let mut scaler = Scaler::new(&world(&work, TERMS), &contender, insight);
+    let mut fleet = Fleet::new(&TERMS);
+    let mut needs = Vec::new();
+    for slot in 0..150 {
+        fleet.begin(slot);
+        let replicas = scaler.replicas(slot, &fleet);
+        fleet.scale(replicas, slot);
+        needs.push(scaler.needed());
+        let ended = Ended { served: 0, queued: 0, ready: fleet.ready() };
+        scaler.served(slot, ended);
+    }
+    assert_eq!(needs[70], 5, "4 / 0.8");
+    assert_eq!(needs[85], 10, "one cold start before the step");
+}
+
+#[test]
+fn the_reasons_of_its_answers_are_kept_where_they_are_wanted() {
+    let mut load = vec![4.0; 240];
+    load.extend(vec![8.0; 240]);
+    let (contender, work) = (contender(), work(&load, 8));
+    let changes = Changes::new(work.len(), 12);
+    let mut scaler = Scaler::new(&world(&work, TERMS), &contender, Insight::default()).telling(changes);
+    play(&work, &TERMS, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
+    let changes = scaler.into_changes().unwrap();
+    let up = changes.all().iter().find(|change| change.to >= Some(10)).unwrap();
+    assert!((240..=255).contains(&up.slot) && up.because.contains("asks"), "{up:?}");
 }

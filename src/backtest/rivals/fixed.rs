@@ -119,7 +119,7 @@ impl Controller for FixedTargetController<'_> {
 /// the grid.
 pub(in crate::backtest) fn best_in_hindsight(
     mut played: Vec<(FixedTarget, Score)>,
-) -> Option<(FixedTarget, Score)> {
+) -> Option<(FixedTarget, Score, bool)> {
     played.sort_by_key(|(target, _)| (target.target, target.hold, target.window));
     let good = |score: &Score| score.late_minutes_a_week <= MOST_LATE_MINUTES;
     let any_good = played.iter().any(|(_, score)| good(score));
@@ -130,10 +130,11 @@ pub(in crate::backtest) fn best_in_hindsight(
             (score.late_minutes_a_week, score.gpu_hours)
         }
     };
-    played
+    let best = played
         .into_iter()
         .filter(|(_, score)| !any_good || good(score))
-        .min_by(|(_, a), (_, b)| price(a).partial_cmp(&price(b)).unwrap_or(std::cmp::Ordering::Equal))
+        .min_by(|(_, a), (_, b)| price(a).partial_cmp(&price(b)).unwrap_or(std::cmp::Ordering::Equal));
+    best.map(|(target, score)| (target, score, any_good))
 }
 
 #[cfg(test)]
@@ -141,7 +142,6 @@ mod tests {
     use super::super::testing::work;
     use super::*;
     use crate::backtest::fleet::Terms;
-    use crate::backtest::score::QueueTimes;
 
     const TERMS: Terms = Terms { cold_start_slots: 36, acceptable_seconds: 5.0, initial: 5 };
 
@@ -168,15 +168,14 @@ mod tests {
             gpu_hours,
             late_work: 0.0,
             late_minutes_a_week,
-            starts: 0,
-            queue_seconds: QueueTimes::default(),
+            ..Score::default()
         };
         let best = |played: &[(u32, f64, f64)]| {
             let scores = played.iter().map(|(t, hours, late)| (target(*t), score(*hours, *late)));
-            best_in_hindsight(scores.collect()).map(|(best, _)| best.target)
+            best_in_hindsight(scores.collect()).map(|(best, _, any_good)| (best.target, any_good))
         };
-        assert_eq!(best(&[(80, 100.0, 11.0), (60, 130.0, 2.0), (50, 150.0, 0.0)]), Some(60));
-        assert_eq!(best(&[(80, 100.0, 90.0), (60, 130.0, 20.0)]), Some(60), "none is good");
+        assert_eq!(best(&[(80, 100.0, 11.0), (60, 130.0, 2.0), (50, 150.0, 0.0)]), Some((60, true)));
+        assert_eq!(best(&[(80, 100.0, 90.0), (60, 130.0, 20.0)]), Some((60, false)), "none is good");
         assert_eq!(best(&[]), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::actuation::Actuated;
 use crate::backtest::rival::{Rates, Rival, Seen, SeenReplica, Wish};
 use crate::backtest::trace::{Arrivals, Trace};
-use crate::backtest::work::Work;
+use crate::backtest::work::{Size, Work};
 use crate::decision::policy::TokenRates;
 use crate::simulate::Moment;
 use crate::simulate::autoscaler::PodCount;
@@ -88,6 +88,6 @@ pub(super) fn work(replicas: &[f64], peak: u32) -> Work {
         input_tokens: replicas * 5.0 * 4000.0,
         output_tokens: replicas * 5.0 * 350.0,
     };
-    let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: 5.0 };
-    Work::of(&trace, RATES, peak, 5.0).unwrap()
+    let trace = Trace { slots: replicas.iter().map(slot).collect(), bin_seconds: 5.0, ..Trace::default() };
+    Work::of(&trace, RATES, Size::Peak(peak), 5.0).unwrap()
 }

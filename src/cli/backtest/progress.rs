@@ -1,0 +1,66 @@
+//! A bar on standard error: how far it is, and how long it will take.
+
+use std::io::IsTerminal as _;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::units::format_span;
+
+/// How often it is told.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+
+/// Before that share nobody can say how long it will take.
+const FIRST_GUESS: f64 = 0.02;
+
+/// Signs of the bar.
+const WIDE: usize = 30;
+
+/// Runs, and tells a terminal on standard error how far it is.
+pub(super) fn with_progress<T>(progress: impl Fn() -> f64 + Sync, run: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return run();
+    }
+    let (ended, running) = mpsc::channel::<()>();
+    let (begun, progress) = (Instant::now(), &progress);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut longest = 0;
+            while running.recv_timeout(TOLD_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let text = bar(progress(), begun.elapsed());
+                longest = longest.max(text.len());
+                eprint!("\r{text:longest$}");
+            }
+            eprint!("\r{:longest$}\r", "");
+        });
+        let played = run();
+        drop(ended);
+        played
+    })
+}
+
+fn bar(share: f64, elapsed: Duration) -> String {
+    let full = (share * WIDE as f64).round() as usize;
+    let bar = format!("{}{}", "#".repeat(full.min(WIDE)), "-".repeat(WIDE.saturating_sub(full)));
+    let mut text = format!("playing [{bar}] {:3.0} %", share * 100.0);
+    if share >= FIRST_GUESS {
+        let left = elapsed.as_secs_f64() * (1.0 - share) / share;
+        let left = Duration::from_secs(left.ceil() as u64);
+        text = format!("{text}, {} left", format_span(left));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_share_that_is_done() {
+        let second = Duration::from_secs(10);
+        assert_eq!(bar(0.25, second), "playing [########----------------------]  25 %, 30s left");
+        assert_eq!(bar(0.0, second), "playing [------------------------------]   0 %");
+        assert_eq!(bar(1.0, second), "playing [##############################] 100 %, 0s left");
+    }
+}
