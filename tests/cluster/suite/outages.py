@@ -45,7 +45,8 @@ def cut_off(c):
     scaler = loaded(c, "chat", load="20s")
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     for pod in c.api.list("Pod", c.namespace):
-        conditions = pod["status"]["conditions"]
+        # One that was made this moment has none yet.
+        conditions = pod["status"].get("conditions", [])
         for condition in conditions:
             if condition["type"] in ("Ready", "ContainersReady"):
                 condition |= {"status": "False", "reason": "NodeNotReady", "lastTransitionTime": now}

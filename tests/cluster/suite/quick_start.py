@@ -43,7 +43,6 @@ def follow_the_page(c):
     c.namespaces.append(OURS)
     c.deploy("chat", namespace=SERVING, replicas=1, fleet_engine="h100-8b")
     c.api.kubectl("apply", "--server-side", "-k", MANIFESTS)
-    c.api.kubectl("apply", "--server-side", "-f", printed_scaled_object(c))
     kubeconfig = with_token(c, OURS, OURS, "quick-start")
     tiers = c.api.request("GET", f"/api/v1/namespaces/{OURS}/configmaps/keda-vllm-scaler")["data"]["tiers.yaml"]
     servers = []
@@ -53,6 +52,8 @@ def follow_the_page(c):
         store = os.path.join(c.cluster.state, f"store-{number}")
         text = f"listen: {{{listen}}}\nkubernetes: {{kubeconfig: {kubeconfig}}}\n" + tiers.replace("/var/lib/keda-vllm-scaler", store)
         servers.append(c.scaler(name=f"quick-start-{number}", namespace=OURS, address=address, text=text))
+    # `kubectl rollout status` on the page: the servers are ready before anybody asks.
+    c.api.kubectl("apply", "--server-side", "-f", printed_scaled_object(c))
     serving(c, "chat", 1, namespace=SERVING)
     c.wait(lambda: servers[0].answer(SERVING, "chat"), 40, "there is an answer")
     answer = servers[0].answer(SERVING, "chat")
