@@ -60,7 +60,7 @@ fn nobody_without_late_work_is_cheaper_than_the_bound() {
         }
         let constant = policy(&report, "static peak");
         assert_eq!((&constant["lateWork"], &constant["starts"]), (&0.0.into(), &0.into()));
-        assert_eq!(report["policies"].as_array().unwrap().len(), 4);
+        assert_eq!(report["policies"].as_array().unwrap().len(), 13);
     }
 }
 

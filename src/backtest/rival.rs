@@ -22,7 +22,7 @@ pub struct Seen {
     pub spec: u32,
     /// `status.replicas`: pods that exist, whatever their state, those that go included.
     pub status: u32,
-    /// The replicas that serve, each with what its own page tells.
+    /// The replicas that serve, the oldest first, each with what its own page tells.
     pub ready: Vec<SeenReplica>,
     /// What arrived in the slot, as a router before the fleet counts it.
     pub offered: Rates,

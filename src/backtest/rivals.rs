@@ -176,7 +176,7 @@ const fn rule(
 }
 
 /// Every rival, in the order of reports.
-pub static ALL: [Entry; 22] = [
+pub static ALL: [Entry; 23] = [
     Entry { name: "best-fixed", needs: NOTHING, played: Played::BestFixed },
     Entry { name: "oracle", needs: NOTHING, played: Played::Oracle },
     Entry { name: "static-peak", needs: NOTHING, played: Played::StaticPeak },
@@ -196,6 +196,7 @@ pub static ALL: [Entry; 22] = [
     }),
     rule("knative-kpa", CONCURRENCY, |facts| Box::new(knative::Knative::new(facts.engine.concurrency))),
     rule("aibrix-apa", KV, |_| Box::new(aibrix::Aibrix::apa())),
+    rule("aibrix-apa-mended", KV, |_| Box::new(aibrix::Aibrix::apa_mended())),
     rule("aibrix-kpa", KV, |_| Box::new(aibrix::Aibrix::kpa())),
     rule("wva-v1", KV, |facts| Box::new(wva::SaturationV1::new(facts.max))),
     rule("wva-v2", KV_IN_TOKENS, |facts| Box::new(wva::SaturationV2::new(facts.engine))),

@@ -7,7 +7,7 @@
 //!
 //! As published: a pod that can't be scraped counts as 0, so those that start drag the mean down; a pod that starts is not
 //! credited, so a full fleet doubles again and again; and while it goes down it takes the least of the recommendations of
-//! the last five minutes, where an HPA takes the most. That last one has a switch here.
+//! the last five minutes, where an HPA takes the most. That last one is mended in `aibrix-apa-mended`.
 
 use std::time::Duration;
 
@@ -39,7 +39,6 @@ pub(super) enum Downward {
     /// The least: what is published.
     Least,
     /// The most: what an HPA does.
-    #[cfg(test)]
     Most,
 }
 
@@ -65,6 +64,11 @@ impl Aibrix {
         Self::new(Rule::Apa)
     }
 
+    /// APA as it would be with an HPA's way down.
+    pub(super) fn apa_mended() -> Self {
+        Self { downward: Downward::Most, ..Self::apa() }
+    }
+
     /// Usage of one pod over target, whatever the count: more than two are never asked for but by its bounds of a step.
     pub(super) fn kpa() -> Self {
         Self::new(Rule::Kpa)
@@ -79,11 +83,6 @@ impl Aibrix {
             recommended: Window::new(DOWN_WINDOW),
             downward: Downward::Least,
         }
-    }
-
-    #[cfg(test)]
-    fn downward(self, downward: Downward) -> Self {
-        Self { downward, ..self }
     }
 
     fn recommendation(&self, current: f64) -> f64 {
@@ -106,7 +105,6 @@ impl Aibrix {
         }
         let recent = match self.downward {
             Downward::Least => self.recommended.min(),
-            #[cfg(test)]
             Downward::Most => self.recommended.max(),
         };
         recent.unwrap_or(wanted).min(current)
@@ -181,16 +179,15 @@ mod tests {
     #[test]
     fn apa_goes_down_to_the_least_of_five_minutes_where_an_hpa_keeps_the_most() {
         // A dip of two minutes in a fleet at its target.
-        let dip = |downward| {
-            let rival = Aibrix::apa().downward(downward);
+        let dip = |rival: Aibrix| {
             let specs = play(Box::new(rival), (10, 20), 72, |at, spec| {
                 let usage = if (120.0..240.0).contains(&at) { 0.2 } else { 0.5 };
                 uniform(at, spec, kv(usage, 0.0))
             });
             specs.into_iter().min()
         };
-        assert!(dip(Downward::Least) < Some(8), "{:?}", dip(Downward::Least));
-        assert_eq!(dip(Downward::Most), Some(10));
+        assert!(dip(Aibrix::apa()) < Some(8), "{:?}", dip(Aibrix::apa()));
+        assert_eq!(dip(Aibrix::apa_mended()), Some(10));
     }
 
     #[test]
