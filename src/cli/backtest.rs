@@ -1,7 +1,6 @@
 //! The command `backtest`: what a trace would have cost under this policy, under others, and with hindsight.
 
-use std::fs::File;
-use std::io::{BufReader, IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -11,14 +10,17 @@ use anyhow::Context as _;
 use chrono::{DateTime, Datelike as _, Utc};
 
 use super::BadFlag;
-use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings, Trace, TraceError, trace};
+use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings};
 use crate::config::{self, LoadError};
 use crate::decision::policy::{DeadBand, InsideBand, QueueAllowance, TokenRates};
 use crate::decision::{Policy, TierId};
 use crate::simulate::autoscaler::{AutoscalerSettings, Tolerances};
 use crate::units::{format_span, parse_span};
 
+mod inputs;
 mod replay;
+
+use inputs::{Traffic, TrafficDetails};
 
 /// Without a policy file; the cost of a token only matters against that of the other kind, as the trace is scaled.
 const USUAL_RATES: TokenRates =
@@ -36,11 +38,12 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace: CSV, plain or gzip, with the columns `t_seconds,requests,input_tokens,output_tokens`.
-    #[arg(long, value_name = "FILE", required_unless_present = "replay")]
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    traffic: Traffic,
+    #[command(flatten)]
+    details: TrafficDetails,
     /// Instead of a trace: a recording of a running scaler, or the folder of one. Every decision is made again and compared.
-    #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["trace", "peak_replicas", "policy", "cold_start", "days", "acceptable_queue"])]
+    #[arg(long, value_name = "FILE|DIR", conflicts_with_all = ["traffic", "peak_replicas", "policy", "cold_start", "days", "acceptable_queue"])]
     replay: Option<PathBuf>,
     /// The trace is scaled so that its busiest minute is the work of so many full replicas, 1 to 500.
     #[arg(long, value_name = "N", required_unless_present = "replay")]
@@ -82,11 +85,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return replay::run(recording, args.json);
     }
     let settings = settings(args)?;
-    // The parser asks for it where there is no recording.
-    let file = args.trace.clone().unwrap_or_default();
-    let trace = read(&file, most_slots(args.days)?)?;
+    let trace = args.traffic.read(&args.details, most_slots(args.days)?)?;
     let backtest = Backtest::new(&trace, settings)
-        .map_err(|error| BadFlag(format!("--trace {}: {error}", file.display())))?;
+        .map_err(|error| BadFlag(format!("{}: {error}", args.traffic.named())))?;
     drop(trace);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let report = if std::io::stderr().is_terminal() {
@@ -179,14 +180,6 @@ fn most_slots(days: Option<f64>) -> Result<Option<usize>, BadFlag> {
         return Err(BadFlag(format!("--days {days}: above 0 and at most 400")));
     }
     Ok(Some((days * 86_400.0 / SLOT_SECONDS).round() as usize))
-}
-
-fn read(file: &Path, most_slots: Option<usize>) -> anyhow::Result<Trace> {
-    let opened = File::open(file).with_context(|| file.display().to_string())?;
-    trace::read(BufReader::new(opened), most_slots).map_err(|error| match error {
-        TraceError::Io(error) => anyhow::Error::new(error).context(file.display().to_string()),
-        bad @ TraceError::Bad { .. } => BadFlag(format!("--trace {}: {bad}", file.display())).into(),
-    })
 }
 
 /// Tells on standard error how far it is.
