@@ -24,6 +24,7 @@ use crate::decision::Policy;
 use crate::simulate::autoscaler::AutoscalerSettings;
 
 mod bound;
+pub mod calibrate;
 mod fleet;
 mod ours;
 pub mod replay;

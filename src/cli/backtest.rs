@@ -17,6 +17,7 @@ use crate::decision::{Policy, TierId};
 use crate::simulate::autoscaler::{AutoscalerSettings, Tolerances};
 use crate::units::{format_span, parse_span};
 
+mod calibrate;
 mod inputs;
 mod replay;
 
@@ -35,9 +36,19 @@ const LONGEST_SPAN: Duration = Duration::from_hours(1);
 /// How often the progress is told.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 
+/// What else `backtest` does.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Fit the cost of a scheduler step to a log of requests, and say how far off it is.
+    Calibrate(calibrate::Args),
+}
+
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
     traffic: Traffic,
     #[command(flatten)]
@@ -81,6 +92,9 @@ fn begins(text: &str) -> Result<DateTime<Utc>, String> {
 /// # Errors
 /// When a file can't be read (exit code 1); for bad flags, a bad policy or a bad trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Calibrate(args)) = &args.other {
+        return calibrate::run(args);
+    }
     if let Some(recording) = &args.replay {
         return replay::run(recording, args.json);
     }
