@@ -26,6 +26,7 @@ use crate::decision::policy::TokenRates;
 use crate::simulate::autoscaler::AutoscalerSettings;
 
 mod bound;
+pub mod calibrate;
 pub mod changes;
 mod fleet;
 pub mod frontier;

@@ -3,6 +3,7 @@
 //! - [`MinuteAccumulator`] makes a [`HistoryPoint`] a minute of what is observed and decided. Pure.
 //! - [`Store`] keeps the points and a snapshot of what was learned: one durable commit a minute for all tiers.
 //! - [`HistoryHandle`] is the store on its own thread: nobody waits for a disk.
+//! - [`look`] reads a store that nobody has open.
 //!
 //! A store that can't be used costs memory, never correctness: it goes on in memory, says so in its alarm, and takes the
 //! disk up again when that works. Unknown is not-a-number, on disk as in memory.
@@ -12,10 +13,12 @@ use serde::{Deserialize, Serialize};
 mod block;
 mod disk;
 mod folder;
+mod look;
 mod minute;
 mod store;
 mod writer;
 
+pub use look::look;
 pub use minute::MinuteAccumulator;
 pub use store::{DEFAULT_RETENTION, MAX_TIERS, Store};
 pub use writer::HistoryHandle;

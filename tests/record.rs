@@ -68,7 +68,7 @@ impl Scratch {
     }
 
     fn recorded_to(&self, max_size: &str) -> String {
-        format!("record: {{path: {:?}, maxSize: {max_size}}}", self.folder())
+        format!("record: {{path: \"{}\", maxSize: {max_size}}}", self.folder().display())
     }
 
     /// All lines of the recording, in order.
@@ -250,11 +250,39 @@ fn a_line_that_was_cut_leaves_the_rest(scratch: &Scratch, lines: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_scaler_that_is_killed_leaves_what_it_decided() {
+    let scratch = Scratch::new();
+    let replica = FakeEngine::start(page(2, 0.9, 1000)).await;
+    let file = scratch.configuration(&replica, &scratch.recorded_to("1MiB"), "replicas: {min: 1, max: 8}");
+    let mut scaler = std::process::Command::new(env!("CARGO_BIN_EXE_keda-vllm-scaler"))
+        .args(["serve", "--config"])
+        .arg(&file)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let written = async {
+        while !scratch.folder().exists()
+            || scratch.lines().iter().filter(|line| line.starts_with("{\"decided\"")).count() < 3
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let written = tokio::time::timeout(PATIENCE, written).await;
+    scaler.kill().unwrap();
+    scaler.wait().unwrap();
+    written.expect("three decisions");
+    let replayed = equal(&scratch.folder());
+    assert!(replayed["decisions"].as_u64().unwrap() >= 3, "{replayed}");
+    assert_eq!(replayed["unfinished"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn recording_is_switched_on_and_off_while_the_server_runs() {
     let scratch = Scratch::new();
     let replica = FakeEngine::start(page(0, 0.9, 1000)).await;
     let bounds = "replicas: {min: 1, max: 8}";
-    let off = config::load_file(&scratch.configuration(&replica, "", bounds)).unwrap();
+    let off = config::load_file(scratch.configuration(&replica, "", bounds)).unwrap();
     let file = scratch.configuration(&replica, &scratch.recorded_to("1MiB"), bounds);
     let on = config::load_file(&file).unwrap();
     let running = start(&scratch.configuration(&replica, "", bounds)).await;

@@ -322,3 +322,34 @@ fn usable(policy: &Policy) -> Result<(), &'static str> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replayed(bytes: &[u8]) -> Replayed {
+        let mut replay = Replay::default();
+        replay.file("a.jsonl", bytes).unwrap();
+        replay.finish()
+    }
+
+    #[test]
+    fn nothing_is_no_success() {
+        assert!(!replayed(b"").is_equal());
+        let head =
+            "{\"record\":{\"format\":1,\"version\":\"0.1.0\",\"at\":\"2026-03-02T00:00:00Z\",\"lost\":0}}\n";
+        let only_head = replayed(head.as_bytes());
+        assert!(!only_head.is_equal());
+        assert_eq!(only_head.fault_count, 0);
+        assert_eq!(only_head.unfinished, ["a.jsonl"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_replayed_or_a_fault(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+            let head = b"{\"record\":{\"format\":1,\"version\":\"\",\"at\":\"2026-03-02T00:00:00Z\",\"lost\":0}}\n";
+            proptest::prop_assert!(!replayed(&bytes).is_equal());
+            proptest::prop_assert!(!replayed(&[&head[..], &bytes].concat()).is_equal());
+        }
+    }
+}

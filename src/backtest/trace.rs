@@ -1,4 +1,6 @@
-//! The trace format: CSV, plain or gzip, read row by row. Pure: it takes bytes.
+//! Traffic in: files and laws of arrivals, read row by row. Pure: it takes bytes.
+//!
+//! The project's own format is bins in CSV, plain or gzip:
 //!
 //! ```text
 //! t_seconds,requests,input_tokens,output_tokens
@@ -9,33 +11,39 @@
 //! A row is a bin: what arrived from `t_seconds` on until the next row's. The width of a bin is the difference of the
 //! first two rows; every row is one width after the row before it. A missing row is not an idle one, so it is refused.
 //! What a source doesn't have is 0 in every row; token columns that are all 0 mean a trace of requests.
+//!
+//! ```text
+//! lines       bounded lines, plain or gzip        bins      the format above
+//! requests    traces of requests, by format       arrivals  a law, drawn with a seed
+//! prometheus  saved answers of a range query      gaps      points that may be missing -> bins
+//! slots       whatever arrives -> slots
+//! ```
+//!
+//! Whatever a file holds, memory is bounded by the slots of 400 days.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read as _};
-
-use flate2::bufread::MultiGzDecoder;
+use std::io::BufRead;
 
 use super::SLOT_SECONDS;
 
-/// The first line of every trace.
-pub const HEADER: &str = "t_seconds,requests,input_tokens,output_tokens";
+pub mod arrivals;
+mod bins;
+pub mod gaps;
+pub(super) mod lines;
+pub mod prometheus;
+pub mod requests;
+mod slots;
 
-/// A row of four numbers is far shorter; a longer line is no trace, and is not kept in memory.
-const LONGEST_LINE: u64 = 1024;
+pub use bins::HEADER;
+pub use requests::{RequestFormat, RequestTrace, TracedRequest};
+
+use lines::Lines;
+use slots::{Slots, Wants};
 
 /// Slots of a trace: 400 days. It bounds the memory whatever the file holds.
 const MOST_SLOTS: usize = 400 * SLOTS_A_DAY;
 
 /// Slots in a day.
 pub(super) const SLOTS_A_DAY: usize = (86_400.0 / SLOT_SECONDS) as usize;
-
-/// Widths of a bin that make sense, seconds: a hundredth of a second to a day.
-const BIN_SECONDS: std::ops::RangeInclusive<f64> = 0.01..=86_400.0;
-
-/// A bin holds no more of anything: sums over years of bins stay exact enough in doubles.
-const LARGEST_COUNT: f64 = 1e12;
-
-/// A row may lie off the grid of bins by so much of a bin: times are written with few digits.
-const OFF_GRID: f64 = 1e-3;
 
 /// Why a trace can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,197 +77,113 @@ pub struct Arrivals {
 pub struct Trace {
     /// In the order of time. A bin that is longer than a slot is spread over its slots evenly.
     pub slots: Vec<Arrivals>,
-    /// The width of the bins in the file, seconds.
+    /// The width of the bins in the file, seconds; a trace of requests has none, and is as fine as the slots.
     pub bin_seconds: f64,
-    /// Rows that were read.
+    /// Rows that were read: bins, or requests.
     pub rows: u64,
 }
 
-/// Reads a trace; with `most_slots` only its beginning.
+/// What a file of traffic is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Bins: see [`self`].
+    Bins,
+    /// One line a request.
+    Requests(RequestFormat),
+}
+
+impl Format {
+    /// The names on the command line, in the order of the documentation.
+    pub const NAMES: [&str; 4] = ["bins", "azure", "mooncake", "burstgpt"];
+
+    /// By its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "bins" => Some(Self::Bins),
+            "azure" => Some(Self::Requests(RequestFormat::Azure)),
+            "mooncake" => Some(Self::Requests(RequestFormat::Mooncake)),
+            "burstgpt" => Some(Self::Requests(RequestFormat::BurstGpt)),
+            _ => None,
+        }
+    }
+
+    /// By the first line of a file.
+    #[must_use]
+    pub fn detected(first: &str) -> Option<Self> {
+        if first == HEADER {
+            return Some(Self::Bins);
+        }
+        RequestFormat::detected(first).map(Self::Requests)
+    }
+}
+
+/// Reads a trace of any format, told by its first line; with `most_slots` only its beginning.
 ///
 /// # Errors
 /// The first line that is wrong; what the reader fails with.
-pub fn read(mut source: impl BufRead, most_slots: Option<usize>) -> Result<Trace, TraceError> {
-    let is_gzip = source.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    if is_gzip {
-        return read_text(BufReader::new(MultiGzDecoder::new(source)), most_slots);
-    }
-    read_text(source, most_slots)
+pub fn read(source: impl BufRead, most_slots: Option<usize>) -> Result<Trace, TraceError> {
+    read_as(source, None, most_slots)
 }
 
-fn read_text(mut source: impl BufRead, most_slots: Option<usize>) -> Result<Trace, TraceError> {
-    let mut building = Building { most_slots, ..Building::default() };
-    let (mut text, mut line) = (Vec::new(), 0);
-    loop {
-        text.clear();
-        line += 1;
-        let bad = |what: String| TraceError::Bad { line, what };
-        let length = source.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut text);
-        match length {
-            Ok(0) => break,
-            Ok(length) if length as u64 == LONGEST_LINE => {
-                return Err(bad(format!("longer than {LONGEST_LINE} bytes: no row of four numbers")));
-            }
-            Ok(_) => {}
-            Err(error) if is_broken(error.kind()) => return Err(bad(format!("broken gzip data: {error}"))),
-            Err(error) => return Err(error.into()),
-        }
-        let row = std::str::from_utf8(&text).map_err(|_| bad("not UTF-8 text".to_owned()))?.trim();
-        if line == 1 {
-            header(row).map_err(bad)?;
-        } else if !row.is_empty() && building.add(row).map_err(bad)? == Wants::NoMore {
-            break;
-        }
-    }
-    building.finish().map_err(|what| TraceError::Bad { line: line.saturating_sub(1).max(1), what })
-}
-
-/// The kinds with which a decoder tells of bytes that are no gzip; a disk that fails has others.
-fn is_broken(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof)
-}
-
-fn header(row: &str) -> Result<(), String> {
-    // A byte order mark is an editor's.
-    if row.trim_start_matches('\u{feff}') == HEADER {
-        return Ok(());
-    }
-    Err(format!("the first line must be `{HEADER}`"))
-}
-
-/// Is there room for more rows?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wants {
-    More,
-    NoMore,
-}
-
-/// A trace on its way.
-#[derive(Default)]
-struct Building {
-    slots: Vec<Arrivals>,
+/// The same of a format that is known.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_as(
+    source: impl BufRead,
+    format: Option<Format>,
     most_slots: Option<usize>,
-    /// The time of the first row.
-    begins: f64,
-    /// The first row, until the second tells how wide it is.
-    first: Option<Arrivals>,
-    width: Option<f64>,
-    bins: u64,
+) -> Result<Trace, TraceError> {
+    let mut lines = Lines::open(source)?;
+    let first = lines.first()?;
+    let bad = |what: String| TraceError::Bad { line: 1, what };
+    if first.is_empty() {
+        return Err(bad("no rows: the trace is empty".to_owned()));
+    }
+    let format = match format {
+        Some(format) => format,
+        None => Format::detected(&first).ok_or_else(|| {
+            bad(format!(
+                "the first line must be `{HEADER}`, or that of another format: {}",
+                Format::NAMES.join(", ")
+            ))
+        })?,
+    };
+    match format {
+        Format::Bins if first == HEADER => bins::read(lines, most_slots),
+        Format::Bins => Err(bad(format!("the first line must be `{HEADER}`"))),
+        Format::Requests(format) => folded(RequestTrace::begin(lines, &first, format)?, most_slots),
+    }
 }
 
-impl Building {
-    fn add(&mut self, row: &str) -> Result<Wants, String> {
-        let (time, arrivals) = numbers(row)?;
-        if self.bins == 0 {
-            self.begins = time;
-            self.first = Some(arrivals);
-            self.bins = 1;
-            return Ok(Wants::More);
-        }
-        let width = match self.width {
-            Some(width) => width,
-            None => self.learn_width(time)?,
+/// Requests as a trace in slots: what arrives in one slot is summed.
+///
+/// # Errors
+/// The first request that is wrong.
+pub fn folded<E: From<TraceError>>(
+    requests: impl IntoIterator<Item = Result<TracedRequest, E>>,
+    most_slots: Option<usize>,
+) -> Result<Trace, E> {
+    let mut slots = Slots::new(most_slots);
+    let mut rows = 0;
+    for (index, request) in requests.into_iter().enumerate() {
+        let request = request?;
+        let arrivals = Arrivals {
+            requests: 1.0,
+            input_tokens: f64::from(request.input_tokens),
+            output_tokens: f64::from(request.output_tokens),
         };
-        self.on_grid(time, width)?;
-        self.spread(arrivals, width)
-    }
-
-    fn learn_width(&mut self, second: f64) -> Result<f64, String> {
-        let width = second - self.begins;
-        if width <= 0.0 {
-            return Err(format!("t_seconds {second} is not after the row before it: sort the rows"));
-        }
-        if !BIN_SECONDS.contains(&width) {
-            return Err(format!(
-                "bins of {width} s: between {} and {} s",
-                BIN_SECONDS.start(),
-                BIN_SECONDS.end()
-            ));
-        }
-        self.width = Some(width);
-        if let Some(first) = self.first.take() {
-            self.bins = 0;
-            self.spread(first, width)?;
-        }
-        Ok(width)
-    }
-
-    fn on_grid(&self, time: f64, width: f64) -> Result<(), String> {
-        let expected = self.begins + self.bins as f64 * width;
-        let off = (time - expected) / width;
-        if off.abs() <= OFF_GRID {
-            return Ok(());
-        }
-        if off <= -1.0 + OFF_GRID {
-            return Err(format!("t_seconds {time} is not after the row before it: sort the rows"));
-        }
-        Err(format!(
-            "t_seconds {time} where {expected} was expected: rows are {width} s apart, with 0 where nothing arrived"
-        ))
-    }
-
-    /// Adds the next bin to the slots that it covers, each by its share.
-    fn spread(&mut self, arrivals: Arrivals, width: f64) -> Result<Wants, String> {
-        let (start, end) = (self.bins as f64 * width, (self.bins + 1) as f64 * width);
-        self.bins += 1;
-        let most = self.most_slots.unwrap_or(MOST_SLOTS + 1).min(MOST_SLOTS + 1);
-        let mut slot = (start / SLOT_SECONDS + 1e-9).floor() as usize;
-        while slot < most {
-            let (from, to) = (slot as f64 * SLOT_SECONDS, (slot + 1) as f64 * SLOT_SECONDS);
-            let share = (end.min(to) - start.max(from)) / width;
-            if share <= 1e-9 {
-                return Ok(Wants::More);
-            }
-            if slot >= MOST_SLOTS {
-                return Err("the trace is longer than 400 days: take a part of it with --days".to_owned());
-            }
-            if self.slots.len() <= slot {
-                self.slots.resize(slot + 1, Arrivals::default());
-            }
-            let here = &mut self.slots[slot];
-            here.requests += arrivals.requests * share;
-            here.input_tokens += arrivals.input_tokens * share;
-            here.output_tokens += arrivals.output_tokens * share;
-            slot += 1;
-        }
-        Ok(Wants::NoMore)
-    }
-
-    fn finish(self) -> Result<Trace, String> {
-        match self.width {
-            Some(bin_seconds) => Ok(Trace { slots: self.slots, bin_seconds, rows: self.bins }),
-            None if self.bins == 0 => Err("no rows: the trace is empty".to_owned()),
-            None => Err("one row tells no width of its bin: at least two are needed".to_owned()),
+        let at = request.at_seconds;
+        match slots.at(at, arrivals).map_err(|what| TraceError::Bad { line: index as u64 + 1, what })? {
+            Wants::More => rows += 1,
+            Wants::NoMore => break,
         }
     }
-}
-
-fn numbers(row: &str) -> Result<(f64, Arrivals), String> {
-    let mut fields = row.split(',');
-    let mut next = |name: &str, most: f64| {
-        let text = fields.next().ok_or_else(|| format!("{name} is missing: four numbers make a row"))?.trim();
-        let number: f64 = text.parse().map_err(|_| format!("{name} `{text}` is no number"))?;
-        if !number.is_finite() {
-            return Err(format!("{name} is {number}: a finite number is needed"));
-        }
-        if number < 0.0 {
-            return Err(format!("{name} is negative: {number}"));
-        }
-        if number > most {
-            return Err(format!("{name} is {number}: at most {most:e}"));
-        }
-        Ok(number)
-    };
-    let time = next("t_seconds", LARGEST_COUNT)?;
-    let arrivals = Arrivals {
-        requests: next("requests", LARGEST_COUNT)?,
-        input_tokens: next("input_tokens", LARGEST_COUNT)?,
-        output_tokens: next("output_tokens", LARGEST_COUNT)?,
-    };
-    if fields.next().is_some() {
-        return Err("more than four fields".to_owned());
+    if slots.is_empty() {
+        return Err(TraceError::Bad { line: 1, what: "no requests: the trace is empty".to_owned() }.into());
     }
-    Ok((time, arrivals))
+    Ok(slots.into_trace(SLOT_SECONDS, rows))
 }
 
 #[cfg(test)]
@@ -281,7 +205,7 @@ mod tests {
     #[test]
     fn short_bins_are_summed_and_long_ones_are_spread_evenly() {
         let fine = of("0,1,10,1\n1,1,10,1\n2,1,10,1\n3,1,10,1\n4,1,10,1\n5,3,30,3\n").unwrap();
-        assert_eq!((fine.slots.len(), fine.rows), (2, 6));
+        assert_eq!(fine.slots.len(), 2);
         assert!((fine.slots[0].input_tokens - 50.0).abs() < 1e-9);
         assert!((fine.slots[1].requests - 3.0).abs() < 1e-9);
 

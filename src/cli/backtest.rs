@@ -1,38 +1,51 @@
 //! The command `backtest`: what a trace would have cost under these policies, under others, and with hindsight.
 
-use std::fs::File;
-use std::io::{BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 
 use super::BadFlag;
-use crate::backtest::{Backtest, Trace, TraceError, trace};
+use crate::backtest::Backtest;
 use crate::config::scenario::wall_clock;
 
+mod calibrate;
+mod inputs;
 mod plan;
 mod progress;
 mod replay;
 
+use inputs::{Traffic, TrafficDetails};
 use plan::Plan;
 use progress::with_progress;
 
+/// What else `backtest` does.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Fit the cost of a scheduler step to a log of requests, and say how far off it is.
+    Calibrate(calibrate::Args),
+}
+
 /// Arguments.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// A scenario: YAML with the load, the fleet and the policies. A flag goes before what it says.
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
-    /// The trace: CSV, plain or gzip, with the columns `t_seconds,requests,input_tokens,output_tokens`.
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    traffic: Traffic,
+    #[command(flatten)]
+    details: TrafficDetails,
     /// Instead of a trace: a recording of a running scaler, or the folder of one. Every decision is made again and compared.
     #[arg(
         long,
         value_name = "FILE|DIR",
-        conflicts_with_all = ["scenario", "trace", "peak_replicas", "scale", "policy", "cold_start", "days", "acceptable_queue", "begins", "score_from", "seed", "split", "csv", "report", "rivals"]
+        conflicts_with_all = ["scenario", "traffic", "peak_replicas", "scale", "policy", "cold_start", "days", "acceptable_queue", "begins", "score_from", "seed", "split", "csv", "report", "rivals"]
     )]
     replay: Option<PathBuf>,
     /// The trace is scaled so that its busiest minute is the work of so many full replicas, 1 to 500.
@@ -90,14 +103,17 @@ pub struct Args {
 /// # Errors
 /// When a file can't be read or written (exit code 1); for bad flags, a bad scenario, policy or trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(Other::Calibrate(args)) = &args.other {
+        return calibrate::run(args);
+    }
     if let Some(recording) = &args.replay {
         return replay::run(recording, args.json);
     }
     let plan = Plan::of(args)?;
-    let file = plan.trace.clone();
-    let trace = read(&file, plan.most_slots)?;
+    let traffic = plan.traffic.clone();
+    let trace = traffic.read(&args.details, plan.most_slots)?;
     let backtest = Backtest::new(&trace, plan.settings(&trace)?)
-        .map_err(|error| BadFlag(format!("--trace {}: {error}", file.display())))?;
+        .map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
     drop(trace);
     for warning in backtest.warnings() {
         eprintln!("warning: {warning}");
@@ -117,12 +133,4 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
-}
-
-fn read(file: &Path, most_slots: Option<usize>) -> anyhow::Result<Trace> {
-    let opened = File::open(file).with_context(|| file.display().to_string())?;
-    trace::read(BufReader::new(opened), most_slots).map_err(|error| match error {
-        TraceError::Io(error) => anyhow::Error::new(error).context(file.display().to_string()),
-        bad @ TraceError::Bad { .. } => BadFlag(format!("--trace {}: {bad}", file.display())).into(),
-    })
 }

@@ -53,6 +53,27 @@ impl FolderLock {
     }
 }
 
+impl FolderLock {
+    /// Holds off whoever would begin to use the store, and changes nothing. None where there is no lock: nobody ever had it
+    /// open, or it is a copy.
+    pub(super) fn look(folder: &Path) -> Result<Option<Self>, Fault> {
+        let failed = |error: std::io::Error| Fault::Io(format!("{}: {error}", folder.display()));
+        let mut file = match File::open(folder.join(LOCK)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => {
+                let holder = holder(&mut file).unwrap_or_else(|| "another process".to_owned());
+                Err(Fault::InUse(format!("{} is in use by {holder}", folder.display())))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+}
+
 fn write_holder(file: &mut File) -> std::io::Result<()> {
     // In a container every process is number 1: the host name tells two pods apart.
     let host = std::env::var("HOSTNAME").unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -56,11 +56,8 @@ pub(super) fn run(
     };
     while let Ok(message) = messages.recv() {
         recording.take(message);
-        loop {
-            match messages.try_recv() {
-                Ok(message) => recording.take(message),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(message) = messages.try_recv() {
+            recording.take(message);
         }
         recording.flush();
         recording.publish(publish);
@@ -141,7 +138,7 @@ impl Recording<'_> {
             // What was on its way fills it beyond its size: whatever comes until the next one is lost.
             self.end(EndReason::Lost, 0);
             self.fail("a file was full before another could begin: write a larger `maxSize`".to_owned());
-        } else if bytes >= full {
+        } else if bytes >= full && !std::mem::replace(&mut output.asked, true) {
             self.shared.wants_file.store(true, Ordering::Relaxed);
         }
     }
@@ -213,11 +210,17 @@ struct Output {
     gzip: GzEncoder<Counted>,
     /// Lines so far, which is the number of the next one.
     lines: u64,
+    /// Another file was asked for: once, as lines that wait already still come into this one.
+    asked: bool,
 }
 
 impl Output {
     fn new(file: File) -> Self {
-        Self { gzip: GzEncoder::new(Counted { file, bytes: 0 }, Compression::default()), lines: 0 }
+        Self {
+            gzip: GzEncoder::new(Counted { file, bytes: 0 }, Compression::default()),
+            lines: 0,
+            asked: false,
+        }
     }
 
     /// Writes a line, or the part of it that the disk takes.

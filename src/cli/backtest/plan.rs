@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 
 use super::Args;
+use super::inputs::Traffic;
 use crate::backtest::rivals::{self, Entry};
 use crate::backtest::work::{self, Size};
 use crate::backtest::{Contender, MOST_REPLICAS, SLOT_SECONDS, Settings, Trace};
@@ -35,7 +36,7 @@ const OURS: &str = "keda-vllm-scaler";
 /// Everything but the trace itself.
 pub(super) struct Plan {
     /// Where the load is.
-    pub(super) trace: PathBuf,
+    pub(super) traffic: Traffic,
     /// Only so many slots of it.
     pub(super) most_slots: Option<usize>,
     size: Size,
@@ -61,7 +62,8 @@ impl Plan {
             Some(file) => read_scenario(file)?,
             None => Scenario::default(),
         };
-        let trace = args.trace.clone().or_else(|| beside(args.scenario.as_deref(), told.trace.as_deref()));
+        let traffic =
+            args.traffic.clone().or_trace(|| beside(args.scenario.as_deref(), told.trace.as_deref()));
         let rivals = rivals_of(args.rivals.as_deref(), told.rivals.as_deref())?;
         let policies = if args.policy.is_empty() { told.policies } else { named(&args.policy)? };
         if policies.len() > MOST_POLICIES {
@@ -73,7 +75,7 @@ impl Plan {
             Ok(text.map(|text| parse_span(text).map_err(bad)).transpose()?)
         };
         Ok(Self {
-            trace: trace.ok_or_else(|| needed("--trace", "trace"))?,
+            traffic,
             most_slots: most_slots(args.days.or(told.days))?,
             size: size(args, told.peak_replicas, told.scale)?,
             rates: told.rates,
