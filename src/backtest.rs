@@ -27,6 +27,7 @@ mod bound;
 mod fleet;
 mod ours;
 pub mod report;
+pub mod requests;
 pub mod rival;
 mod rivals;
 pub mod score;

@@ -11,12 +11,16 @@ use anyhow::Context as _;
 use chrono::{DateTime, Datelike as _, Utc};
 
 use super::BadFlag;
-use crate::backtest::{Backtest, Report, SLOT_SECONDS, Settings, Trace, TraceError, trace};
+use crate::backtest::{Backtest, SLOT_SECONDS, Settings, Trace, TraceError, trace};
 use crate::config::{self, LoadError};
 use crate::decision::policy::{DeadBand, InsideBand, QueueAllowance, TokenRates};
 use crate::decision::{Policy, TierId};
 use crate::simulate::autoscaler::{AutoscalerSettings, Tolerances};
 use crate::units::{format_span, parse_span};
+
+mod requests;
+
+use requests::{Fidelity, Profile};
 
 /// Without a policy file; the cost of a token only matters against that of the other kind, as the trace is scaled.
 const USUAL_RATES: TokenRates =
@@ -55,6 +59,15 @@ pub struct Args {
     /// The wall-clock time at which the trace begins: floors have times of day. The default is a Monday.
     #[arg(long, value_name = "TIME", default_value = "2024-01-01T00:00:00Z", value_parser = begins)]
     begins: DateTime<Utc>,
+    /// How the fleet is modelled. Request by request, a day is played unless `--days` says otherwise.
+    #[arg(long, value_enum, default_value_t = Fidelity::Fluid)]
+    fidelity: Fidelity,
+    /// A replica's engine, request by request.
+    #[arg(long, value_enum, default_value_t = Profile::A100)]
+    profile: Profile,
+    /// Chooses the requests, the starts and the phases, request by request.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -73,19 +86,22 @@ fn begins(text: &str) -> Result<DateTime<Utc>, String> {
 /// # Errors
 /// When a file can't be read (exit code 1); for bad flags, a bad policy or a bad trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.fidelity == Fidelity::Requests {
+        return requests::run(args);
+    }
     let settings = settings(args)?;
     let trace = read(&args.trace, most_slots(args.days)?)?;
     let backtest = Backtest::new(&trace, settings)
         .map_err(|error| BadFlag(format!("--trace {}: {error}", args.trace.display())))?;
     drop(trace);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let report = if std::io::stderr().is_terminal() {
-        with_progress(&backtest, threads)
-    } else {
-        backtest.run(threads)
-    };
+    let report = with_progress(|| backtest.progress(), || backtest.run(threads));
     let text =
         if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { report.table() };
+    print(&text)
+}
+
+fn print(text: &str) -> anyhow::Result<ExitCode> {
     match std::io::stdout().write_all(text.as_bytes()) {
         // `backtest --json | head` is no failure.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -178,18 +194,21 @@ fn read(file: &Path, most_slots: Option<usize>) -> anyhow::Result<Trace> {
     })
 }
 
-/// Tells on standard error how far it is.
-fn with_progress(backtest: &Backtest, threads: usize) -> Report {
+/// Tells a terminal on standard error how far it is.
+fn with_progress<T>(progress: impl Fn() -> f64 + Send, run: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return run();
+    }
     let (ended, running) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             while running.recv_timeout(TOLD_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprint!("\rplaying {:3.0} %", backtest.progress() * 100.0);
+                eprint!("\rplaying {:3.0} %", progress() * 100.0);
             }
             eprint!("\r               \r");
         });
-        let report = backtest.run(threads);
+        let played = run();
         drop(ended);
-        report
+        played
     })
 }
