@@ -34,6 +34,7 @@ mod ours;
 mod queue;
 pub mod replay;
 pub mod report;
+pub mod requests;
 pub mod rival;
 pub mod rivals;
 pub mod score;
@@ -378,7 +379,12 @@ impl Backtest {
                 Played::Split(at, of) => steps.push((at, of)),
                 Played::Fixed(target, score) => fixed.push((target, score)),
                 Played::Rival(entry, score, record) => {
-                    played_rivals.push((place(entry.name), self.title(entry), score, record));
+                    played_rivals.push((
+                        place(entry.name),
+                        rivals::title(entry, self.constant),
+                        score,
+                        record,
+                    ));
                 }
             }
         }
@@ -395,15 +401,6 @@ impl Backtest {
         played_rivals.sort_by_key(|(place, ..)| *place);
         found.rows.extend(played_rivals.into_iter().map(|(_, name, score, record)| (name, score, record)));
         Report::new(&self.settings, &self.terms, &self.work, (self.rows_read, self.from), found)
-    }
-
-    /// As the report names it.
-    fn title(&self, entry: &Entry) -> String {
-        match entry.name {
-            "hpa-80" => "HPA, work at 80 %".to_owned(),
-            "static-peak" => format!("static peak, {} replicas", self.constant),
-            name => name.to_owned(),
-        }
     }
 }
 

@@ -23,12 +23,10 @@ fn settings(ready: u32) -> WorldSettings {
     WorldSettings {
         base: DateTime::UNIX_EPOCH,
         cluster: ClusterSettings {
-            engine: EngineSettings::rtx4090_8b(),
             model: "m".to_owned(),
-            cold_start: Duration::from_secs(120),
-            cold_start_spread: 0.0,
             drain: Duration::from_secs(60),
             seed: 1,
+            ..ClusterSettings::plain(EngineSettings::rtx4090_8b(), Duration::from_secs(120))
         },
         traffic: TrafficSettings {
             seed: 1,

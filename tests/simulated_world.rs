@@ -14,12 +14,10 @@ fn settings(peak_per_second: f64, ready: u32) -> WorldSettings {
     WorldSettings {
         base: DateTime::UNIX_EPOCH,
         cluster: ClusterSettings {
-            engine: EngineSettings::rtx4090_8b(),
             model: "m".to_owned(),
-            cold_start: Duration::from_secs(60),
-            cold_start_spread: 0.0,
             drain: Duration::from_secs(20),
             seed: 3,
+            ..ClusterSettings::plain(EngineSettings::rtx4090_8b(), Duration::from_secs(60))
         },
         traffic: TrafficSettings {
             seed: 3,

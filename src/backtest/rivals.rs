@@ -38,8 +38,11 @@ mod token_velocity;
 mod window;
 mod wva;
 
-/// Fields of [`Seen`](super::rival::Seen) that the fluid model fills besides those that all fill: none.
-pub const FLUID_FILLS: &[Field] = &[];
+/// What the fluid model has besides what all have.
+pub const FLUID_FILLS: &[Field] = &[Field::Sweep];
+
+/// What the request-level model has besides what all have.
+pub const REQUESTS_FILL: &[Field] = &[Field::Running, Field::KvUsage, Field::KvTokens];
 
 pub use actuation::Actuated;
 pub use hindsight::{Constant, Oracle};
@@ -94,7 +97,7 @@ impl Default for EngineFacts {
     }
 }
 
-/// A field of [`Seen`](super::rival::Seen) that not every model of the fleet fills.
+/// What not every model of the fleet has: fields of [`Seen`](super::rival::Seen), mostly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Requests in running batches.
@@ -103,6 +106,8 @@ pub enum Field {
     KvUsage,
     /// Size of the KV cache in tokens.
     KvTokens,
+    /// No field: time for some hundred plays.
+    Sweep,
 }
 
 impl Field {
@@ -113,6 +118,7 @@ impl Field {
             Self::Running => "running requests",
             Self::KvUsage => "KV cache usage",
             Self::KvTokens => "the size of the KV cache",
+            Self::Sweep => "a sweep of some hundred plays",
         }
     }
 }
@@ -177,7 +183,7 @@ const fn rule(
 
 /// Every rival, in the order of reports.
 pub static ALL: [Entry; 23] = [
-    Entry { name: "best-fixed", needs: NOTHING, played: Played::BestFixed },
+    Entry { name: "best-fixed", needs: &[Field::Sweep], played: Played::BestFixed },
     Entry { name: "oracle", needs: NOTHING, played: Played::Oracle },
     Entry { name: "static-peak", needs: NOTHING, played: Played::StaticPeak },
     rule("hpa-80", NOTHING, |_| Box::new(hpa::ArrivingWork::new())),
@@ -213,7 +219,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name)
 }
 
-/// Those that a model of the fleet plays which fills these fields.
+/// As a report names it; `constant` are the replicas of the static peak.
+pub(super) fn title(entry: &Entry, constant: u32) -> String {
+    match entry.name {
+        "hpa-80" => "HPA, work at 80 %".to_owned(),
+        "static-peak" => format!("static peak, {constant} replicas"),
+        name => name.to_owned(),
+    }
+}
+
+/// Those that a model of the fleet plays which has these.
 #[must_use]
 pub fn played_with(filled: &[Field]) -> Vec<&'static Entry> {
     ALL.iter().filter(|entry| entry.is_played_with(filled)).collect()

@@ -26,7 +26,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn note(&mut self, value: f64) {
+    pub(super) fn note(&mut self, value: f64) {
         if self.count == 0 {
             (self.least, self.most) = (value, value);
         }
@@ -70,7 +70,7 @@ pub struct Series {
 }
 
 impl Series {
-    fn new(slots: usize) -> Self {
+    pub(super) fn new(slots: usize) -> Self {
         let slots_a_bucket = slots_a_bucket(slots);
         Self { slots_a_bucket, buckets: vec![Bucket::default(); slots.div_ceil(slots_a_bucket)] }
     }

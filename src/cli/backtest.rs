@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 
 use super::BadFlag;
-use crate::backtest::Backtest;
+use crate::backtest::{Backtest, Report};
 use crate::config::scenario::wall_clock;
 
 mod calibrate;
@@ -16,10 +16,12 @@ mod inputs;
 mod plan;
 mod progress;
 mod replay;
+mod requests;
 
 use inputs::{Traffic, TrafficDetails};
 use plan::Plan;
 use progress::with_progress;
+use requests::{Fidelity, Profile};
 
 /// What else `backtest` does.
 #[derive(Debug, clap::Subcommand)]
@@ -81,7 +83,13 @@ pub struct Args {
     /// What comes before is for learning and isn't scored, such as 1d. Rounded up to whole minutes.
     #[arg(long, value_name = "SPAN")]
     score_from: Option<String>,
-    /// Of whatever is drawn at random; the fluid model draws nothing.
+    /// How the fleet is modelled. Request by request, a day is played unless `--days` says otherwise.
+    #[arg(long, value_enum, default_value_t = Fidelity::Fluid)]
+    fidelity: Fidelity,
+    /// A replica's engine, request by request.
+    #[arg(long, value_enum, default_value_t = Profile::A100)]
+    profile: Profile,
+    /// Chooses the requests, the starts and the phases, request by request; the fluid model draws nothing.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Split each policy's excess into what it pays for which ignorance; plays each six more times.
@@ -110,16 +118,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return replay::run(recording, args.json);
     }
     let plan = Plan::of(args)?;
-    let traffic = plan.traffic.clone();
-    let trace = traffic.read(&args.details, plan.most_slots)?;
-    let backtest = Backtest::new(&trace, plan.settings(&trace)?)
-        .map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
-    drop(trace);
-    for warning in backtest.warnings() {
-        eprintln!("warning: {warning}");
-    }
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let report = with_progress(|| backtest.progress(), || backtest.run(threads));
+    let report = match args.fidelity {
+        Fidelity::Fluid => fluid(args, plan)?,
+        Fidelity::Requests => requests::run(args, plan)?,
+    };
     if let Some(file) = &args.report {
         std::fs::write(file, report.page()).with_context(|| file.display().to_string())?;
     }
@@ -133,4 +135,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+fn fluid(args: &Args, plan: Plan) -> anyhow::Result<Report> {
+    let traffic = plan.traffic.clone();
+    let trace = traffic.read(&args.details, plan.most_slots)?;
+    let backtest = Backtest::new(&trace, plan.settings(&trace)?)
+        .map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
+    drop(trace);
+    for warning in backtest.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Ok(with_progress(|| backtest.progress(), || backtest.run(threads)))
 }

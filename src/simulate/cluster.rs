@@ -2,22 +2,17 @@
 //!
 //! Events are arrivals, changes of a pod's life and changes of the count; between them engines are run lazily.
 
-use std::f64::consts::TAU;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
-use super::engine_model::{EngineEvent, Request};
+use super::engine_model::{EngineEvent, EventKind, Request};
 use super::moment::Moment;
-use super::profile::EngineSettings;
+use super::profile::{BLOCK_TOKENS, EngineSettings};
 use super::replica::{Life, Replica};
-use super::router::Router;
+use super::router::{MOST_OUTSTANDING, Routed, Router, Routing};
+use super::start::{NODE_RETRY, StartStages, StartTrouble, spread};
 use crate::supply::Discovered;
-
-/// From creation to binding, at most; part of the cold start. A scheduler with a free node needs a second or two.
-const PENDING: Duration = Duration::from_secs(2);
 
 /// How the cluster behaves.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,14 +21,44 @@ pub struct ClusterSettings {
     pub engine: EngineSettings,
     /// The label `model_name`.
     pub model: String,
-    /// Median of the time from creation to ready.
-    pub cold_start: Duration,
+    /// Medians of the parts of a start, from creation to ready.
+    pub stages: StartStages,
     /// Sigma of the logarithm of that time. Public start-up measurements have 0.2 to 0.5; 0 makes all equal.
     pub cold_start_spread: f64,
+    /// What goes wrong with starts.
+    pub trouble: StartTrouble,
+    /// How requests find a replica.
+    pub routing: Routing,
+    /// Prompt tokens of a block in the hashes of prefixes, where requests have them.
+    pub prefix_block_tokens: u32,
     /// How long a terminating replica may finish its requests (`terminationGracePeriodSeconds`).
     pub drain: Duration,
     /// For the spread of the cold starts.
     pub seed: u64,
+}
+
+impl ClusterSettings {
+    /// A cluster in which every start succeeds on a warm node in the same time, and the router takes the least
+    /// outstanding; pods that go have half a minute, as Kubernetes gives them by default.
+    #[must_use]
+    pub fn plain(engine: EngineSettings, cold_start: Duration) -> Self {
+        Self {
+            engine,
+            model: "model".to_owned(),
+            stages: StartStages::warm_node(cold_start),
+            cold_start_spread: 0.0,
+            trouble: StartTrouble::default(),
+            routing: Routing::default(),
+            prefix_block_tokens: BLOCK_TOKENS,
+            drain: Duration::from_secs(30),
+            seed: 0,
+        }
+    }
+
+    /// Blocks of prefixes that a replica's KV cache holds.
+    fn prefix_room(&self) -> usize {
+        (self.engine.usable_blocks() * BLOCK_TOKENS / self.prefix_block_tokens.max(1)) as usize
+    }
 }
 
 /// How many pods are where.
@@ -69,13 +94,14 @@ impl Cluster {
     /// A cluster with so many replicas that have been ready for a while.
     #[must_use]
     pub fn new(settings: ClusterSettings, ready: u32) -> Self {
+        let room = settings.prefix_room();
         let replicas = (0..u64::from(ready))
-            .map(|number| Replica::already_ready(number, Moment::START, settings.engine))
+            .map(|number| Replica::already_ready(number, Moment::START, settings.engine).with_prefixes(room))
             .collect();
         Self {
+            router: Router::new(settings.routing),
             settings,
             replicas,
-            router: Router::default(),
             spec: ready,
             created: u64::from(ready),
             starts: 0,
@@ -94,7 +120,7 @@ impl Cluster {
 
     /// Cold starts of pods created from now on.
     pub fn set_cold_start(&mut self, cold_start: Duration) {
-        self.settings.cold_start = cold_start;
+        self.settings.stages = self.settings.stages.with_total(cold_start);
     }
 
     /// The pods that exist.
@@ -158,7 +184,7 @@ impl Cluster {
     #[must_use]
     pub fn discovered(&self, base: DateTime<Utc>) -> Discovered {
         Discovered::Targets {
-            targets: self.replicas.iter().map(|replica| replica.target(base)).collect(),
+            targets: self.replicas.iter().map(|replica| replica.target(base, self.now)).collect(),
             authoritative: true,
             current: Some(self.status()),
             scale: None,
@@ -192,8 +218,14 @@ impl Cluster {
 
     /// A request reaches the router.
     pub fn submit(&mut self, request: Request) {
-        self.advance_lives(request.arrived);
-        self.route(request, request.arrived);
+        self.submit_routed(Routed { request, prefix: None });
+    }
+
+    /// A request whose prefix is known reaches the router.
+    pub fn submit_routed(&mut self, routed: Routed) {
+        let at = routed.request.arrived;
+        self.advance_lives(at);
+        self.route(routed, at);
     }
 
     /// Brings everything to `to`.
@@ -212,43 +244,90 @@ impl Cluster {
         while let Some(at) = self.next_change.filter(|at| *at <= to) {
             self.now = self.now.max(at);
             self.kill_the_overdue(at);
-            for replica in &mut self.replicas {
-                if replica.next_change().is_some_and(|change| change <= at) {
-                    replica.step_life(at, self.settings.engine);
-                }
-            }
+            self.step_lives(at);
             self.note_next_change();
             while self.replicas.iter().any(Replica::serves) {
-                let Some(request) = self.router.release() else { break };
-                self.route(request, at);
+                let Some(routed) = self.router.release() else { break };
+                self.route(routed, at);
             }
         }
         self.now = self.now.max(to);
     }
 
-    fn route(&mut self, request: Request, at: Moment) {
+    /// Those whose part of life ends now begin the next one, the oldest pod first: it has the first claim on a node.
+    fn step_lives(&mut self, at: Moment) {
+        let (seed, engine) = (self.settings.seed, self.settings.engine);
+        for index in 0..self.replicas.len() {
+            let due = self.replicas[index].next_change().is_some_and(|change| change <= at);
+            if !due {
+                continue;
+            }
+            if matches!(self.replicas[index].life(), Life::Pending { .. }) {
+                match self.no_node(at) {
+                    Some((why, again)) => self.replicas[index].refuse(why, again),
+                    None => self.replicas[index].bind(at),
+                }
+                continue;
+            }
+            let replica = &mut self.replicas[index];
+            let crashes = self.settings.trouble.fails(seed, replica.number(), replica.restarts());
+            replica.go_on(at, engine, crashes);
+        }
+    }
+
+    /// Why no node can be had now, and when to try again.
+    fn no_node(&self, at: Moment) -> Option<(&'static str, Moment)> {
+        let trouble = &self.settings.trouble;
+        if let Some(until) = trouble.stock_out(at) {
+            return Some(("the cloud has no such node in stock", until));
+        }
+        let quota = trouble.quota?;
+        let held = self.replicas.iter().filter(|replica| replica.has_node()).count();
+        (held >= quota as usize).then(|| ("the GPU quota is used up", at.plus(NODE_RETRY)))
+    }
+
+    fn route(&mut self, routed: Routed, at: Moment) {
         for replica in self.replicas.iter_mut().filter(|replica| replica.serves()) {
             if let Some(engine) = replica.engine_mut() {
                 engine.advance(at);
             }
         }
-        let chosen = self.router.choose(&self.replicas);
-        match chosen.and_then(|index| self.replicas[index].engine_mut()) {
-            Some(engine) => engine.arrive(request, at),
-            None => self.router.hold(request),
+        let request = routed.request;
+        let Some(index) = self.router.choose(&self.replicas, routed.prefix.as_deref()) else {
+            if !self.router.hold(routed) {
+                self.events.push(EngineEvent { request, at, kind: EventKind::Refused });
+            }
+            return;
+        };
+        if self.replicas[index].outstanding() >= MOST_OUTSTANDING {
+            self.events.push(EngineEvent { request, at, kind: EventKind::Refused });
+            return;
         }
+        let request = self.with_cached(index, request, routed.prefix.as_deref());
+        if let Some(engine) = self.replicas[index].engine_mut() {
+            engine.arrive(request, at);
+        }
+    }
+
+    /// The request with what the replica's prefix cache has of it. Its own blocks are there for those that come after.
+    fn with_cached(&mut self, index: usize, request: Request, prefix: Option<&[u64]>) -> Request {
+        let Some(hashes) = prefix else { return request };
+        let prefixes = self.replicas[index].prefixes_mut();
+        let cached = prefixes.hits(hashes) as u32 * self.settings.prefix_block_tokens;
+        prefixes.touch(hashes);
+        // The last token is always computed: its output is what the prompt is for.
+        Request { cached: cached.min(request.input.saturating_sub(1)), ..request }
     }
 
     fn create(&mut self) {
         let number = self.created;
         self.created += 1;
         self.starts += 1;
-        let cold_start = self.settings.cold_start.mul_f64(spread(
-            self.settings.seed,
-            number,
-            self.settings.cold_start_spread,
-        ));
-        self.replicas.push(Replica::created(number, self.now, PENDING, cold_start));
+        let stages = self.settings.stages;
+        let factor = spread(self.settings.seed, number, self.settings.cold_start_spread);
+        let stages = stages.with_total(stages.total().mul_f64(factor));
+        let room = self.settings.prefix_room();
+        self.replicas.push(Replica::created(number, self.now, stages).with_prefixes(room));
     }
 
     /// Deletes the pod that a `ReplicaSet` would: one that isn't ready before one that is, the youngest first.
@@ -311,12 +390,5 @@ impl Cluster {
     }
 }
 
-/// The factor of one pod's cold start: lognormal with median 1, the same for the same seed and pod, whatever was scaled
-/// before.
-fn spread(seed: u64, number: u64, sigma: f64) -> f64 {
-    let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let (u, v): (f64, f64) = (rng.random(), rng.random());
-    // Box and Muller's normal variate; three sigma are the end.
-    let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos();
-    (sigma * normal.clamp(-3.0, 3.0)).exp()
-}
+#[cfg(test)]
+mod tests;

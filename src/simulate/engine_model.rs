@@ -9,14 +9,18 @@
 //! Invariant: every request that arrived is waiting, running, finished, refused or aborted.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use super::engine_metrics::{EngineMetrics, FinishedRequest, Gauges};
+use super::engine_metrics::{EngineMetrics, Gauges};
 use super::moment::Moment;
 use super::profile::{BLOCK_TOKENS, EngineSettings};
 
-mod decode;
+mod decoders;
+mod sequence;
 mod step;
 
+use decoders::Decoders;
+use sequence::Sequence;
 use step::StepSum;
 
 /// A request as a client sends it.
@@ -60,49 +64,20 @@ pub enum EventKind {
     Aborted,
 }
 
-/// A request in the engine.
-#[derive(Clone, Debug)]
-struct Sequence {
-    request: Request,
-    queued: Moment,
-    admitted: Option<Moment>,
-    first_token: Option<Moment>,
-    last_token: Moment,
-    /// Tokens whose keys and values are in the cache.
-    computed: u32,
-    generated: u32,
-    blocks: u32,
-    /// Tokens that the step in flight computes.
-    scheduled: u32,
-    preemptions: u32,
-}
-
-impl Sequence {
-    /// Prompt and output tokens so far.
-    fn known(&self) -> u32 {
-        self.request.input + self.generated
-    }
-
-    /// Tokens still to compute before the next one can come out.
-    fn pending(&self) -> u32 {
-        self.known() - self.computed
-    }
-
-    /// Does it make an output token a step, and nothing else?
-    fn decodes(&self) -> bool {
-        self.generated > 0 && self.pending() == 1
-    }
-}
-
 /// An engine.
 #[derive(Clone, Debug)]
 pub struct EngineModel {
     settings: EngineSettings,
     waiting: VecDeque<Sequence>,
+    /// In the order of admission. The first of them may be counted by `decoders` instead of kept up to date here.
     running: Vec<Sequence>,
+    decoders: Decoders,
     free_blocks: u32,
+    step_began: Moment,
     /// When the step in flight ends.
     step_ends: Option<Moment>,
+    /// Picoseconds of finished steps.
+    busy_picos: u64,
     /// When the last step ended without another one to do.
     idle_since: Moment,
     now: Moment,
@@ -119,8 +94,11 @@ impl EngineModel {
             settings,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            decoders: Decoders::default(),
             free_blocks: settings.usable_blocks(),
+            step_began: now,
             step_ends: None,
+            busy_picos: 0,
             idle_since: now,
             now,
             metrics: EngineMetrics::new(settings.max_model_len),
@@ -129,7 +107,7 @@ impl EngineModel {
         }
     }
 
-    /// The same engine without the short cut for steps that only decode: slower, and equal to the last digit.
+    /// The same engine without the short cut for sequences that decode: slower, and equal to the last digit.
     #[must_use]
     pub fn with_single_steps(mut self) -> Self {
         self.macro_steps = false;
@@ -160,9 +138,33 @@ impl EngineModel {
         self.step_ends.is_none().then_some(self.idle_since)
     }
 
-    /// Arrival times of the requests that never ran yet.
+    /// When the step in flight ends; None while there is nothing to do. Until then advancing changes nothing.
+    #[must_use]
+    pub fn next_step_end(&self) -> Option<Moment> {
+        self.step_ends
+    }
+
+    /// The time in which a step ran, up to its present time.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        let in_flight = self.step_ends.map_or(0, |_| self.now.picos_since(self.step_began));
+        Duration::from_nanos((self.busy_picos + in_flight) / 1000)
+    }
+
+    /// Prompt tokens of the waiting requests.
+    #[must_use]
+    pub fn waiting_prompt_tokens(&self) -> u64 {
+        self.waiting.iter().map(|s| u64::from(s.request.input)).sum()
+    }
+
+    /// Requests that never ran yet.
+    pub fn never_admitted_requests(&self) -> impl Iterator<Item = &Request> + '_ {
+        self.waiting.iter().filter(|s| s.admitted.is_none()).map(|s| &s.request)
+    }
+
+    /// Arrival times of those.
     pub fn never_admitted(&self) -> impl Iterator<Item = Moment> + '_ {
-        self.waiting.iter().filter(|s| s.admitted.is_none()).map(|s| s.request.arrived)
+        self.never_admitted_requests().map(|request| request.arrived)
     }
 
     /// Arrival times of the requests without a first token.
@@ -189,18 +191,7 @@ impl EngineModel {
             self.events.push(EngineEvent { request, at: now, kind: EventKind::Refused });
             return;
         }
-        self.waiting.push_back(Sequence {
-            request,
-            queued: now,
-            admitted: None,
-            first_token: None,
-            last_token: now,
-            computed: 0,
-            generated: 0,
-            blocks: 0,
-            scheduled: 0,
-            preemptions: 0,
-        });
+        self.waiting.push_back(Sequence::queued(request, now));
         if self.step_ends.is_none() {
             self.begin_step(now);
         }
@@ -225,8 +216,11 @@ impl EngineModel {
             at: self.now,
             kind: EventKind::Aborted,
         }));
+        if self.step_ends.take().is_some() {
+            self.busy_picos += self.now.picos_since(self.step_began);
+        }
+        self.decoders.clear();
         self.free_blocks = self.settings.usable_blocks();
-        self.step_ends = None;
         self.idle_since = self.now;
         self.metrics.gauges = Gauges::default();
     }
@@ -234,10 +228,14 @@ impl EngineModel {
     /// Schedules a step that begins `at`; none when there is nothing to do.
     fn begin_step(&mut self, at: Moment) {
         let mut step = StepSum { budget: self.settings.token_budget, ..StepSum::default() };
-        let preempted = self.schedule_running(&mut step);
-        if !preempted {
+        let counted = self.schedule_counted(&mut step);
+        if !counted {
+            self.settle(at);
+        }
+        if counted || !self.schedule_running(&mut step) {
             self.admit_waiting(&mut step, at);
         }
+        self.step_began = at;
         if step.sequences == 0 && step.prompt_tokens == 0 {
             self.step_ends = None;
             self.idle_since = at;
@@ -312,40 +310,52 @@ impl EngineModel {
 
     /// Ends the step in flight: tokens come out, finished requests leave.
     fn finish_step(&mut self, at: Moment) {
-        let (metrics, events, free_blocks) = (&mut self.metrics, &mut self.events, &mut self.free_blocks);
-        let mut tokens_out = 0_u64;
+        self.busy_picos += at.picos_since(self.step_began);
+        let mut tokens_out = self.finish_decoders(at);
         let mut prompt_tokens_done = 0_u64;
-        self.running.retain_mut(|s| {
-            s.computed += s.scheduled;
-            let worked = std::mem::take(&mut s.scheduled) > 0;
-            if !worked || s.pending() > 0 {
-                return true;
+        let mut index = self.decoders.len();
+        while let Some(sequence) = self.running.get_mut(index) {
+            sequence.computed += sequence.scheduled;
+            let worked = std::mem::take(&mut sequence.scheduled) > 0;
+            if !worked || sequence.pending() > 0 {
+                index += 1;
+                continue;
             }
-            s.generated += 1;
+            sequence.generated += 1;
             tokens_out += 1;
-            if s.first_token.is_none() {
-                s.first_token = Some(at);
-                let cached = s.request.cached.min(s.request.input - 1);
-                prompt_tokens_done += u64::from(s.request.input - cached);
-                metrics.first_token(s.queued, at, s.request.input, cached);
-                events.push(EngineEvent { request: s.request, at, kind: EventKind::FirstToken });
+            if sequence.first_token.is_none() {
+                sequence.first_token = Some(at);
+                let request = sequence.request;
+                let cached = request.cached.min(request.input - 1);
+                prompt_tokens_done += u64::from(request.input - cached);
+                self.metrics.first_token(sequence.queued, at, request.input, cached);
+                self.events.push(EngineEvent { request, at, kind: EventKind::FirstToken });
             } else {
-                metrics.inter_token.observe(at.picos_since(s.last_token), 1);
+                self.metrics.inter_token.observe(at.picos_since(sequence.last_token), 1);
             }
-            s.last_token = at;
-            if s.generated < s.request.output {
-                return true;
+            sequence.last_token = at;
+            if sequence.generated < sequence.request.output {
+                index += 1;
+                continue;
             }
-            *free_blocks += s.blocks;
-            metrics.finished(&finished_request(s, at));
-            events.push(EngineEvent { request: s.request, at, kind: EventKind::Finished });
-            false
-        });
+            let finished = self.running.remove(index);
+            self.leave(&finished, finished.blocks, at);
+        }
         self.metrics.generation_tokens += tokens_out;
         if tokens_out > 0 {
             self.metrics.iteration_tokens.observe(tokens_out + prompt_tokens_done, 1);
         }
+        if self.macro_steps {
+            self.gather(at);
+        }
         self.note_gauges();
+    }
+
+    /// A request is done and gives its blocks back.
+    fn leave(&mut self, finished: &Sequence, blocks: u32, at: Moment) {
+        self.free_blocks += blocks;
+        self.metrics.finished(&finished.as_finished(at));
+        self.events.push(EngineEvent { request: finished.request, at, kind: EventKind::Finished });
     }
 
     fn note_gauges(&mut self) {
@@ -360,17 +370,4 @@ impl EngineModel {
 /// Blocks for so many tokens.
 fn blocks_for(tokens: u32) -> u32 {
     tokens.div_ceil(BLOCK_TOKENS)
-}
-
-fn finished_request(s: &Sequence, at: Moment) -> FinishedRequest {
-    FinishedRequest {
-        queued: s.queued,
-        admitted: s.admitted.unwrap_or(s.queued),
-        first_token: s.first_token.unwrap_or(at),
-        last_token: at,
-        input: s.request.input,
-        cached: s.request.cached.min(s.request.input - 1),
-        output: s.request.output,
-        preemptions: s.preemptions,
-    }
 }

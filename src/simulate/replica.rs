@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 use super::engine_model::EngineModel;
 use super::moment::Moment;
 use super::page::{self, PageIdentity};
+use super::prefix::PrefixCache;
 use super::profile::EngineSettings;
+use super::start::{NODE_WAIT, StartStages, crash_wait};
 use crate::supply::{Phase, Stage, Start, Target};
 
 /// Where a pod is in its life. A pod that is gone is no longer in the cluster.
@@ -15,12 +17,14 @@ use crate::supply::{Phase, Stage, Start, Target};
 pub enum Life {
     /// Created, not on a node yet: it has no address.
     Pending {
-        /// When it will be bound.
+        /// When it will be bound, or tried again.
         until: Moment,
     },
-    /// The process runs and loads the model: it has an address, and the port refuses, as vLLM's does.
+    /// On a node, and not ready: it has an address, and the port refuses, as vLLM's does.
     Starting {
-        /// When it will be ready.
+        /// With what it is busy.
+        part: StartPart,
+        /// When that is done.
         until: Moment,
     },
     /// Serves.
@@ -32,6 +36,19 @@ pub enum Life {
     },
 }
 
+/// A part of a start on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartPart {
+    /// The image is pulled.
+    Image,
+    /// The weights are read.
+    Weights,
+    /// The engine compiles and warms up.
+    Engine,
+    /// The engine crashed, and the kubelet waits.
+    BackOff,
+}
+
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Replica {
@@ -41,40 +58,85 @@ pub struct Replica {
     pub name: String,
     /// Its metrics page; set by whoever gives it a socket.
     pub url: Option<String>,
+    number: u64,
     created: Moment,
     life: Life,
     /// When the present part of its life began.
     since: Moment,
-    process_start: Moment,
-    ready_at: Moment,
+    /// How long the parts of its start take.
+    stages: StartStages,
+    /// When it got a node.
+    bound: Option<Moment>,
+    /// When its container began to run.
+    container_started: Option<Moment>,
+    ready_at: Option<Moment>,
+    restarts: u32,
+    /// Why it gets no node.
+    refused: Option<&'static str>,
     /// The engine; only a replica that got ready has one.
     engine: Option<EngineModel>,
+    prefixes: PrefixCache,
 }
 
 impl Replica {
-    /// A pod that is bound after `pending` and ready after `cold_start`, both counted from now.
+    /// A pod that is created now.
     #[must_use]
-    pub fn created(number: u64, now: Moment, pending: Duration, cold_start: Duration) -> Self {
-        let bound = now.plus(pending.min(cold_start));
+    pub fn created(number: u64, now: Moment, stages: StartStages) -> Self {
         Self {
             id: format!("00000000-0000-4000-8000-{number:012}"),
             name: format!("chat-{number:04}"),
             url: None,
+            number,
             created: now,
-            life: Life::Pending { until: bound },
+            life: Life::Pending { until: now.plus(stages.pending + stages.node) },
             since: now,
-            process_start: bound,
-            ready_at: now.plus(cold_start),
+            stages,
+            bound: None,
+            container_started: None,
+            ready_at: None,
+            restarts: 0,
+            refused: None,
             engine: None,
+            prefixes: PrefixCache::default(),
         }
     }
 
-    /// A pod that has been ready for a while.
+    /// A pod that has been ready for a while. How it started is not known of it.
     #[must_use]
     pub fn already_ready(number: u64, now: Moment, settings: EngineSettings) -> Self {
-        let mut replica = Self::created(number, now, Duration::ZERO, Duration::ZERO);
+        let mut replica = Self::created(number, now, StartStages::warm_node(Duration::ZERO));
         replica.become_ready(now, settings);
+        replica.container_started = Some(now);
         replica
+    }
+
+    /// With room for so many blocks of prefixes.
+    #[must_use]
+    pub(super) fn with_prefixes(mut self, room: usize) -> Self {
+        self.prefixes = PrefixCache::new(room);
+        self
+    }
+
+    /// Its number in the cluster; never used again.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Requests that it has, running or waiting.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.engine.as_ref().map_or(usize::MAX, EngineModel::in_flight)
+    }
+
+    /// What it has of prompts.
+    #[must_use]
+    pub fn prefixes(&self) -> &PrefixCache {
+        &self.prefixes
+    }
+
+    pub(super) fn prefixes_mut(&mut self) -> &mut PrefixCache {
+        &mut self.prefixes
     }
 
     /// Where it is in its life.
@@ -116,28 +178,64 @@ impl Replica {
     #[must_use]
     pub fn next_change(&self) -> Option<Moment> {
         match self.life {
-            Life::Pending { until } | Life::Starting { until } => Some(until),
+            Life::Pending { until } | Life::Starting { until, .. } => Some(until),
             Life::Ready => None,
             Life::Terminating { deadline } => Some(deadline),
         }
     }
 
-    /// Pending to starting to ready, at the time of [`Replica::next_change`].
-    pub(super) fn step_life(&mut self, at: Moment, settings: EngineSettings) {
-        match self.life {
-            Life::Pending { .. } => {
-                self.life = Life::Starting { until: self.ready_at };
-                self.since = at;
+    /// Does it hold a node?
+    #[must_use]
+    pub fn has_node(&self) -> bool {
+        self.bound.is_some() || self.engine.is_some()
+    }
+
+    /// How often its engine crashed on the way.
+    #[must_use]
+    pub fn restarts(&self) -> u32 {
+        self.restarts
+    }
+
+    /// It gets a node.
+    pub(super) fn bind(&mut self, at: Moment) {
+        self.bound = Some(at);
+        self.refused = None;
+        self.begin(StartPart::Image, at, self.stages.image);
+    }
+
+    /// It gets none, and is tried again later.
+    pub(super) fn refuse(&mut self, why: &'static str, again: Moment) {
+        self.refused = Some(why);
+        self.life = Life::Pending { until: again };
+    }
+
+    /// The next part of its start, at the time of [`Replica::next_change`]; ready after the last one, or not, when
+    /// `crashes`.
+    pub(super) fn go_on(&mut self, at: Moment, settings: EngineSettings, crashes: bool) {
+        let Life::Starting { part, .. } = self.life else { return };
+        match part {
+            StartPart::Image | StartPart::BackOff => {
+                self.container_started = Some(at);
+                self.begin(StartPart::Weights, at, self.stages.weights);
             }
-            Life::Starting { .. } => self.become_ready(at, settings),
-            Life::Ready | Life::Terminating { .. } => {}
+            StartPart::Weights => self.begin(StartPart::Engine, at, self.stages.engine),
+            StartPart::Engine if crashes => {
+                self.restarts += 1;
+                self.begin(StartPart::BackOff, at, crash_wait(self.restarts));
+            }
+            StartPart::Engine => self.become_ready(at, settings),
         }
+    }
+
+    fn begin(&mut self, part: StartPart, at: Moment, span: Duration) {
+        self.life = Life::Starting { part, until: at.plus(span) };
+        self.since = at;
     }
 
     fn become_ready(&mut self, at: Moment, settings: EngineSettings) {
         self.life = Life::Ready;
         self.since = at;
-        self.ready_at = at;
+        self.ready_at = Some(at);
         self.engine = Some(EngineModel::new(settings, at));
     }
 
@@ -155,51 +253,75 @@ impl Replica {
         Some(idle.max(self.since))
     }
 
-    /// As a pod watch tells it.
+    /// As a pod watch tells it `now`.
     #[must_use]
-    pub fn target(&self, base: DateTime<Utc>) -> Target {
+    pub fn target(&self, base: DateTime<Utc>, now: Moment) -> Target {
+        let blocked = self.blocked(now);
         let (phase, addressed) = match self.life {
+            _ if blocked.is_some() => (Phase::Blocked, self.bound.is_some()),
             Life::Pending { .. } => (Phase::Starting, false),
             Life::Starting { .. } => (Phase::Starting, true),
             Life::Ready => (Phase::Ready, true),
             Life::Terminating { .. } => (Phase::Terminating, true),
         };
         // A pod is "starting" from its creation on, whatever part of the start it is in.
-        let since = if phase == Phase::Starting { self.created } else { self.since };
+        let since = match phase {
+            Phase::Starting => self.created,
+            Phase::Blocked if self.bound.is_none() => self.created,
+            _ => self.since,
+        };
         Target {
             id: self.id.clone(),
             name: self.name.clone(),
             url: self.url.clone().filter(|_| addressed),
             phase,
             since: Some(since.wall(base)),
-            start: self.start(base),
+            start: self.start(base, blocked),
+        }
+    }
+
+    /// Why it can't start, in the words of the Kubernetes source.
+    fn blocked(&self, now: Moment) -> Option<String> {
+        match self.life {
+            Life::Pending { .. } if now.since(self.created) > NODE_WAIT => {
+                Some(format!("unschedulable: {}", self.refused.unwrap_or("no node yet")))
+            }
+            Life::Starting { part: StartPart::BackOff, .. } => {
+                Some(format!("crash loop: the engine ended {} times while it loaded", self.restarts))
+            }
+            _ => None,
         }
     }
 
     /// As the pod's status tells its start. A simulated start has no init containers; a replica that was there before
     /// the simulation began has none at all.
-    fn start(&self, base: DateTime<Utc>) -> Option<Start> {
-        if self.ready_at == self.created {
+    fn start(&self, base: DateTime<Utc>, blocked: Option<String>) -> Option<Start> {
+        if self.ready_at.is_some() && self.bound.is_none() {
             return None;
         }
-        let wall = |moment: Moment| moment.wall(base);
-        let bound = !matches!(self.life, Life::Pending { .. });
-        let ready = self.engine.is_some();
+        let wall = |moment: Option<Moment>| moment.map(|moment| moment.wall(base));
         Some(Start {
-            created: wall(self.created),
-            scheduled: bound.then(|| wall(self.process_start)),
-            initialised: bound.then(|| wall(self.process_start)),
+            created: self.created.wall(base),
+            scheduled: wall(self.bound),
+            initialised: wall(self.bound),
             init_seconds: 0.0,
-            container_started: bound.then(|| wall(self.process_start)),
-            ready: ready.then(|| wall(self.ready_at)),
+            container_started: wall(self.container_started),
+            ready: wall(self.ready_at),
             stage: match self.life {
                 Life::Pending { .. } => Some(Stage::Unscheduled),
+                Life::Starting { part: StartPart::Image, .. } => Some(Stage::Pulling),
                 Life::Starting { .. } => Some(Stage::Loading),
                 Life::Ready | Life::Terminating { .. } => None,
             },
-            blocked: None,
-            restarts: 0,
+            blocked,
+            restarts: self.restarts,
         })
+    }
+
+    /// When its process began; None before that.
+    #[must_use]
+    pub fn process_start(&self) -> Option<Moment> {
+        self.container_started
     }
 
     /// Its page; None while the port refuses.
@@ -209,8 +331,8 @@ impl Replica {
         let unix = |moment: Moment| base.timestamp_millis() as f64 / 1000.0 + moment.seconds();
         let identity = PageIdentity {
             model,
-            process_start_seconds: unix(self.process_start),
-            created_seconds: unix(self.ready_at),
+            process_start_seconds: unix(self.container_started?),
+            created_seconds: unix(self.ready_at?),
         };
         Some(page::render(&identity, engine.settings(), engine.metrics()))
     }

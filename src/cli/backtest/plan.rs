@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::Args;
 use super::inputs::Traffic;
+use super::requests::Fidelity;
 use crate::backtest::rivals::{self, Entry};
 use crate::backtest::work::{self, Size};
 use crate::backtest::{Contender, MOST_REPLICAS, SLOT_SECONDS, Settings, Trace};
@@ -23,6 +24,9 @@ use crate::units::{format_span, parse_span};
 /// scaled.
 const USUAL_RATES: TokenRates =
     TokenRates { input_tokens_per_second: 8_000.0, output_tokens_per_second: 700.0 };
+
+/// Request by request, unless told: a day of millions of requests is seconds a policy.
+const USUAL_DAYS_OF_REQUESTS: f64 = 1.0;
 
 /// A fleet of more replicas is several tiers.
 const MOST_PEAK_REPLICAS: u32 = 500;
@@ -64,7 +68,8 @@ impl Plan {
         };
         let traffic =
             args.traffic.clone().or_trace(|| beside(args.scenario.as_deref(), told.trace.as_deref()));
-        let rivals = rivals_of(args.rivals.as_deref(), told.rivals.as_deref())?;
+        let rivals = rivals_of(args.fidelity, args.rivals.as_deref(), told.rivals.as_deref())?;
+        let usual_days = (args.fidelity == Fidelity::Requests).then_some(USUAL_DAYS_OF_REQUESTS);
         let policies = if args.policy.is_empty() { told.policies } else { named(&args.policy)? };
         if policies.len() > MOST_POLICIES {
             let told = format!("--policy: {} policies; at most {MOST_POLICIES} are compared", policies.len());
@@ -76,7 +81,7 @@ impl Plan {
         };
         Ok(Self {
             traffic,
-            most_slots: most_slots(args.days.or(told.days))?,
+            most_slots: most_slots(args.days.or(told.days).or(usual_days))?,
             size: size(args, told.peak_replicas, told.scale)?,
             rates: told.rates,
             cold_start: span("--cold-start", args.cold_start.as_deref())?.or(told.cold_start),
@@ -92,6 +97,11 @@ impl Plan {
             details: args.report.is_some(),
             split: args.split,
         })
+    }
+
+    /// Nobody says what a replica carries: what is found out is believed.
+    pub(super) fn believes_in_no_capacity(&self) -> bool {
+        self.rates.is_none() && self.policies.is_empty()
     }
 
     /// What to play of this trace.
@@ -157,13 +167,21 @@ fn beside(scenario: Option<&Path>, trace: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// The flag's, else the scenario's, else all that the model can play.
-fn rivals_of(flag: Option<&str>, told: Option<&[String]>) -> Result<Vec<&'static Entry>, BadFlag> {
+fn rivals_of(
+    fidelity: Fidelity,
+    flag: Option<&str>,
+    told: Option<&[String]>,
+) -> Result<Vec<&'static Entry>, BadFlag> {
     let (names, place) = match (flag, told) {
         (Some(names), _) => (names.to_owned(), "--rivals"),
         (None, Some(names)) => (names.join(","), "rivals:"),
         (None, None) => ("all".to_owned(), "--rivals"),
     };
-    rivals::chosen(&names, rivals::FLUID_FILLS).map_err(|error| BadFlag(format!("{place} {names}: {error}")))
+    let filled = match fidelity {
+        Fidelity::Fluid => rivals::FLUID_FILLS,
+        Fidelity::Requests => rivals::REQUESTS_FILL,
+    };
+    rivals::chosen(&names, filled).map_err(|error| BadFlag(format!("{place} {names}: {error}")))
 }
 
 fn size(args: &Args, peak_replicas: Option<u32>, scale: Option<f64>) -> Result<Size, BadFlag> {

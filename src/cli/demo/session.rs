@@ -58,12 +58,11 @@ impl From<&Options> for Settings {
         let promised = floor_at(tier.floor, options.starts_at);
         let ready = (load.ceil() as u32).max(promised).clamp(tier.min, tier.max);
         let cluster = ClusterSettings {
-            engine: options.engine,
             model: file::MODEL.to_owned(),
-            cold_start: tier.cold_start,
             cold_start_spread: COLD_START_SPREAD,
             drain: DRAIN,
             seed: options.seed,
+            ..ClusterSettings::plain(options.engine, tier.cold_start)
         };
         let world = WorldSettings { base: wednesday(options.starts_at), cluster, traffic, ready };
         Self { world, tier, speed: options.speed, run_for: options.run_for }

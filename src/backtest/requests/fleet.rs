@@ -1,0 +1,201 @@
+//! The simulated cluster as a sizer sees it: what its router counts, and what became of each request. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::arrivals::ArrivingRequest;
+use super::score::{RequestScore, Tally};
+use super::{RequestSettings, rival};
+use crate::decision::policy::TokenRates;
+use crate::simulate::engine_model::{EngineEvent, EventKind};
+use crate::simulate::router::Routed;
+use crate::simulate::{Cluster, Moment, Request};
+
+/// What a router counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// Requests.
+    pub requests: u64,
+    /// Their prompt tokens.
+    pub input_tokens: u64,
+    /// Their output tokens.
+    pub output_tokens: u64,
+}
+
+/// A cluster under traffic.
+#[derive(Debug)]
+pub struct Fleet {
+    cluster: Cluster,
+    begins: DateTime<Utc>,
+    rates: TokenRates,
+    hit_rate: f64,
+    seed: u64,
+    span: Duration,
+    now: Moment,
+    next_id: u64,
+    offered: Offered,
+    tally: Tally,
+    events: Vec<EngineEvent>,
+    /// Times to first token of the last minute, picoseconds; empty unless somebody asked for them.
+    first_tokens: Option<VecDeque<(Moment, u64)>>,
+}
+
+impl Fleet {
+    pub(super) fn new(settings: &RequestSettings) -> Self {
+        Self {
+            cluster: Cluster::new(settings.cluster(), settings.initial),
+            begins: settings.begins,
+            rates: settings.rates,
+            hit_rate: settings.hit_rate.clamp(0.0, 1.0),
+            seed: settings.seed,
+            span: settings.span,
+            now: Moment::START,
+            next_id: 0,
+            offered: Offered::default(),
+            tally: Tally::new(settings.rates, settings.acceptable_queue),
+            events: Vec::new(),
+            first_tokens: None,
+        }
+    }
+
+    /// The pods and the router.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The wall-clock time of the beginning.
+    #[must_use]
+    pub fn begins(&self) -> DateTime<Utc> {
+        self.begins
+    }
+
+    /// What one replica carries.
+    #[must_use]
+    pub fn rates(&self) -> TokenRates {
+        self.rates
+    }
+
+    /// The seed of the run, for phases.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What has reached the router so far.
+    #[must_use]
+    pub fn offered(&self) -> Offered {
+        self.offered
+    }
+
+    /// Requests at the router and in engines' queues that have not run yet.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let engines = self.cluster.replicas().iter().filter_map(|replica| replica.engine());
+        let in_engines: usize = engines.map(|engine| engine.never_admitted().count()).sum();
+        (self.cluster.router().held() + in_engines) as u64
+    }
+
+    /// Sets `spec.replicas` now.
+    pub fn scale(&mut self, replicas: u32) {
+        self.cluster.scale(self.now, replicas);
+    }
+
+    /// From now on times to first token are kept for a minute.
+    pub(super) fn keep_first_tokens(&mut self) {
+        self.first_tokens.get_or_insert_default();
+    }
+
+    /// The 95th percentile of the times to first token of the last minute, seconds.
+    pub(super) fn first_token_p95(&self) -> Option<f64> {
+        let mut times: Vec<u64> = self.first_tokens.as_ref()?.iter().map(|(_, time)| *time).collect();
+        let rank = ((times.len() as f64 * 0.95).ceil() as usize).checked_sub(1)?;
+        let (_, time, _) = times.select_nth_unstable(rank);
+        Some(*time as f64 / 1e12)
+    }
+
+    pub(super) fn submit(&mut self, arriving: ArrivingRequest) {
+        let cached = match (&arriving.prefix, arriving.cached) {
+            (Some(_), _) => 0,
+            (None, Some(cached)) => cached,
+            (None, None) => (f64::from(arriving.input) * self.hit_rate) as u32,
+        };
+        let (input, output) = (arriving.input, arriving.output);
+        let request = Request { id: self.next_id, arrived: arriving.at, input, cached, output };
+        self.next_id += 1;
+        self.offered.requests += 1;
+        self.offered.input_tokens += u64::from(input);
+        self.offered.output_tokens += u64::from(output);
+        self.tally.arrived(&request);
+        self.cluster.submit_routed(Routed { request, prefix: arriving.prefix });
+    }
+
+    /// Brings everything to an instant.
+    pub(super) fn settle(&mut self, now: Moment) {
+        self.now = now;
+        self.cluster.advance(now);
+        let mut events = std::mem::take(&mut self.events);
+        self.cluster.drain_events(&mut events);
+        for event in events.drain(..) {
+            self.note(&event);
+        }
+        self.events = events;
+        self.forget_first_tokens(now);
+    }
+
+    fn note(&mut self, event: &EngineEvent) {
+        let request = &event.request;
+        match event.kind {
+            EventKind::Admitted => self.tally.admitted(request, event.at),
+            EventKind::FirstToken => {
+                self.tally.first_token(request, event.at);
+                if let Some(times) = &mut self.first_tokens {
+                    times.push_back((event.at, event.at.picos_since(request.arrived)));
+                }
+            }
+            EventKind::Finished => self.tally.finished(),
+            EventKind::Refused => self.tally.refused(request),
+            EventKind::Aborted => self.tally.cut_off(),
+        }
+    }
+
+    fn forget_first_tokens(&mut self, now: Moment) {
+        let Some(times) = &mut self.first_tokens else { return };
+        // Events come replica by replica: an old one may stand behind a newer one for a moment.
+        while times.front().is_some_and(|(at, _)| now.since(*at) > rival::LATENCY_WINDOW) {
+            times.pop_front();
+        }
+    }
+
+    /// The fleet at this instant, for the minutes of the score.
+    pub(super) fn look(&mut self) {
+        let supply = self.cluster.supply();
+        let paid = supply.ready + supply.starting + supply.terminating;
+        let waiting = self.waiting();
+        self.tally.look(self.now, supply.ready, paid, waiting);
+    }
+
+    /// What it came to. Requests that never ran count with what they have waited by now.
+    pub(super) fn into_score(mut self) -> RequestScore {
+        let (mut waiting, mut without_first_token, mut unfinished) = (Vec::new(), Vec::new(), 0);
+        for engine in self.cluster.replicas().iter().filter_map(|replica| replica.engine()) {
+            waiting.extend(engine.never_admitted_requests().copied());
+            without_first_token.extend(engine.without_first_token());
+            unfinished += engine.in_flight() as u64;
+        }
+        let held: Vec<Request> = self.cluster.router().held_requests().copied().collect();
+        unfinished += held.len() as u64;
+        without_first_token.extend(held.iter().map(|request| request.arrived));
+        waiting.extend(held);
+        for request in waiting {
+            self.tally.admitted(&request, self.now);
+        }
+        for arrived in without_first_token {
+            self.tally.still_without_first_token(arrived, self.now);
+        }
+        let gpu_hours = self.cluster.replica_seconds() / 3600.0;
+        self.tally.score(self.span, gpu_hours, self.cluster.starts(), unfinished)
+    }
+}

@@ -1,0 +1,342 @@
+//! What a run came to, request by request: its price, who waited, who was lost. Pure.
+//!
+//! A request's work is its tokens over the rates of a replica, in whole picoseconds, so that sums don't depend on the
+//! order of events. Work is late when its request queued longer than acceptable before it entered a running batch, the
+//! wait at the router included. A minute is late when more than 1 % of the work that arrived in it was late.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::backtest::score::QueueTimes;
+use crate::decision::policy::TokenRates;
+use crate::simulate::distribution::Distribution;
+use crate::simulate::{Moment, Request};
+
+/// Seconds of a minute, and of a week in minutes.
+const MINUTE: u64 = 60;
+/// See [`MINUTE`].
+const WEEK_MINUTES: f64 = 7.0 * 24.0 * 60.0;
+
+/// A minute is late beyond one part in so many of its work.
+const LATE_PART: u64 = 100;
+
+/// Bounds of the times: 0, and from a millisecond by steps of 2 % to beyond a day. A quantile is the bound at or above it,
+/// so it is at most 2 % too long.
+const FIRST_BOUND_PICOS: f64 = 1e9;
+/// See [`FIRST_BOUND_PICOS`].
+const BOUND_GROWTH: f64 = 1.02;
+/// See [`FIRST_BOUND_PICOS`].
+const BOUNDS: i32 = 925;
+
+/// Price and lateness of a run, request by request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestScore {
+    /// From the creation of each pod to its end, hours.
+    pub gpu_hours: f64,
+    /// Share of the work that queued longer than acceptable, 0 to 1.
+    pub late_work: f64,
+    /// Minutes of whose work more than 1 % was late.
+    pub late_minutes: u64,
+    /// The same a week.
+    pub late_minutes_a_week: f64,
+    /// Pods created by scaling up.
+    pub starts: u64,
+    /// From the router to the running batch, over requests.
+    pub queue_seconds: QueueTimes,
+    /// Time to first token as clients see it, the wait at the router included, over requests.
+    pub first_token_seconds: QueueTimes,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Those that were answered.
+    pub finished: u64,
+    /// Those that were cut off by the end of their replica.
+    pub cut_off: u64,
+    /// Those that were refused: too long for the engine, or more than a router holds.
+    pub refused: u64,
+    /// Those that are in the fleet when it ends.
+    pub unfinished: u64,
+    /// Minute by minute.
+    pub minutes: Vec<Minute>,
+}
+
+impl RequestScore {
+    /// Requests that got no whole answer: refused or cut off.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.cut_off + self.refused
+    }
+}
+
+/// A minute of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Minute {
+    /// Work that arrived, in replicas at full load.
+    pub demand: f64,
+    /// Replicas that served, the mean of the minute.
+    pub ready: f64,
+    /// Pods that existed, the mean of the minute.
+    pub paid: f64,
+    /// Requests that had not entered a running batch, the mean of the minute.
+    pub waiting: f64,
+    /// Share of the arrived work that was late, 0 to 1.
+    pub late: f64,
+}
+
+/// A request's work, picoseconds of a replica.
+pub(super) fn work_picos(rates: TokenRates, input: u32, output: u32) -> u64 {
+    let picos = |tokens: u32, rate: f64| (f64::from(tokens) * 1e12 / rate).round() as u64;
+    picos(input, rates.input_tokens_per_second) + picos(output, rates.output_tokens_per_second)
+}
+
+/// Work by the minute of its arrival.
+#[derive(Clone, Debug)]
+pub(super) struct Lateness {
+    rates: TokenRates,
+    acceptable: Duration,
+    minutes: Vec<MinuteWork>,
+}
+
+/// Work that arrived in a minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct MinuteWork {
+    /// All of it, picoseconds.
+    arrived: u64,
+    /// What entered a running batch in time.
+    in_time: u64,
+}
+
+impl MinuteWork {
+    fn late(self) -> u64 {
+        self.arrived.saturating_sub(self.in_time)
+    }
+
+    fn is_late(self) -> bool {
+        u128::from(self.late()) * u128::from(LATE_PART) > u128::from(self.arrived)
+    }
+}
+
+impl Lateness {
+    pub(super) fn new(rates: TokenRates, acceptable: Duration) -> Self {
+        Self { rates, acceptable, minutes: Vec::new() }
+    }
+
+    fn minute(&mut self, at: Moment) -> &mut MinuteWork {
+        let index = (at.since(Moment::START).as_secs() / MINUTE) as usize;
+        if self.minutes.len() <= index {
+            self.minutes.resize(index + 1, MinuteWork::default());
+        }
+        &mut self.minutes[index]
+    }
+
+    pub(super) fn arrived(&mut self, request: &Request) {
+        let work = work_picos(self.rates, request.input, request.output);
+        self.minute(request.arrived).arrived += work;
+    }
+
+    /// It entered a running batch; or it still waits, and `at` is the end.
+    pub(super) fn admitted(&mut self, request: &Request, at: Moment) {
+        if at.since(request.arrived) <= self.acceptable {
+            let work = work_picos(self.rates, request.input, request.output);
+            self.minute(request.arrived).in_time += work;
+        }
+    }
+
+    pub(super) fn late_minutes(&self) -> u64 {
+        self.minutes.iter().filter(|minute| minute.is_late()).count() as u64
+    }
+
+    fn late_share(&self) -> f64 {
+        let (late, all) = self.minutes.iter().fold((0_u128, 0_u128), |(late, all), minute| {
+            (late + u128::from(minute.late()), all + u128::from(minute.arrived))
+        });
+        if all == 0 { 0.0 } else { late as f64 / all as f64 }
+    }
+}
+
+/// A score on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    lateness: Lateness,
+    queue: Distribution,
+    first_token: Distribution,
+    looks: Vec<Looks>,
+    requests: u64,
+    finished: u64,
+    cut_off: u64,
+    refused: u64,
+}
+
+/// Sums over the looks of a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    count: f64,
+    ready: f64,
+    paid: f64,
+    waiting: f64,
+}
+
+impl Tally {
+    pub(super) fn new(rates: TokenRates, acceptable: Duration) -> Self {
+        let above = (0..BOUNDS).map(|n| (FIRST_BOUND_PICOS * BOUND_GROWTH.powi(n)).round() as u64);
+        let times = Distribution::new(std::iter::once(0).chain(above).collect());
+        Self {
+            lateness: Lateness::new(rates, acceptable),
+            queue: times.clone(),
+            first_token: times,
+            looks: Vec::new(),
+            requests: 0,
+            finished: 0,
+            cut_off: 0,
+            refused: 0,
+        }
+    }
+
+    pub(super) fn arrived(&mut self, request: &Request) {
+        self.requests += 1;
+        self.lateness.arrived(request);
+    }
+
+    pub(super) fn admitted(&mut self, request: &Request, at: Moment) {
+        self.lateness.admitted(request, at);
+        self.queue.observe(at.picos_since(request.arrived), 1);
+    }
+
+    pub(super) fn first_token(&mut self, request: &Request, at: Moment) {
+        self.first_token.observe(at.picos_since(request.arrived), 1);
+    }
+
+    /// The end came before its first token: it counts with what it has waited; leaving the worst out would flatter.
+    pub(super) fn still_without_first_token(&mut self, arrived: Moment, end: Moment) {
+        self.first_token.observe(end.picos_since(arrived), 1);
+    }
+
+    pub(super) fn finished(&mut self) {
+        self.finished += 1;
+    }
+
+    pub(super) fn cut_off(&mut self) {
+        self.cut_off += 1;
+    }
+
+    /// Lost, and never queued: its work is not late.
+    pub(super) fn refused(&mut self, request: &Request) {
+        self.refused += 1;
+        self.lateness.admitted(request, request.arrived);
+    }
+
+    /// The fleet at an instant. The first one is not of a minute yet.
+    pub(super) fn look(&mut self, at: Moment, ready: u32, paid: u32, waiting: u64) {
+        let index = (at.since(Moment::START).as_secs().saturating_sub(1) / MINUTE) as usize;
+        if self.looks.len() <= index {
+            self.looks.resize(index + 1, Looks::default());
+        }
+        let looks = &mut self.looks[index];
+        looks.count += 1.0;
+        looks.ready += f64::from(ready);
+        looks.paid += f64::from(paid);
+        looks.waiting += waiting as f64;
+    }
+
+    /// Over a run of so long, with what the cluster says of its price.
+    pub(super) fn score(self, span: Duration, gpu_hours: f64, starts: u64, unfinished: u64) -> RequestScore {
+        let late_minutes = self.lateness.late_minutes();
+        let count = self.looks.len().max(self.lateness.minutes.len());
+        let minutes = (0..count).map(|index| {
+            let work = self.lateness.minutes.get(index).copied().unwrap_or_default();
+            let looks = self.looks.get(index).copied().unwrap_or_default();
+            let mean = |sum: f64| sum / looks.count.max(1.0);
+            Minute {
+                demand: work.arrived as f64 / 1e12 / MINUTE as f64,
+                ready: mean(looks.ready),
+                paid: mean(looks.paid),
+                waiting: mean(looks.waiting),
+                late: if work.arrived == 0 { 0.0 } else { work.late() as f64 / work.arrived as f64 },
+            }
+        });
+        RequestScore {
+            gpu_hours,
+            late_work: self.lateness.late_share(),
+            late_minutes,
+            late_minutes_a_week: late_minutes as f64 * WEEK_MINUTES * 60.0 / span.as_secs_f64().max(60.0),
+            starts,
+            queue_seconds: quantiles(&self.queue),
+            first_token_seconds: quantiles(&self.first_token),
+            requests: self.requests,
+            finished: self.finished,
+            cut_off: self.cut_off,
+            refused: self.refused,
+            unfinished,
+            minutes: minutes.collect(),
+        }
+    }
+}
+
+fn quantiles(times: &Distribution) -> QueueTimes {
+    let count = times.count();
+    let at = |share: f64| {
+        let rank = ((count as f64 * share).ceil() as u64).max(1);
+        let bound = times.cumulative().find(|(_, below)| *below >= rank);
+        match bound {
+            Some((bound, _)) => bound as f64 / 1e12,
+            None if count == 0 => 0.0,
+            None => FIRST_BOUND_PICOS * BOUND_GROWTH.powi(BOUNDS) / 1e12,
+        }
+    };
+    QueueTimes { p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: TokenRates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+
+    fn request(seconds: f64) -> Request {
+        Request { id: 0, arrived: Moment::from_seconds(seconds), input: 800, cached: 0, output: 70 }
+    }
+
+    #[test]
+    fn a_minute_is_late_beyond_one_per_cent_of_the_work_that_arrived_in_it() {
+        let mut lateness = Lateness::new(RATES, Duration::from_secs(5));
+        for (minute, late) in [(0, 1), (1, 2)] {
+            for n in 0..100 {
+                let request = request(f64::from(minute) * 60.0 + f64::from(n) / 10.0);
+                lateness.arrived(&request);
+                let waited = if n < late { 5.1 } else { 5.0 };
+                lateness.admitted(&request, Moment::from_seconds(request.arrived.seconds() + waited));
+            }
+        }
+        assert_eq!(lateness.late_minutes(), 1);
+        assert!((lateness.late_share() - 3.0 / 200.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_never_ran_is_late_and_what_was_refused_is_lost_instead() {
+        let mut tally = Tally::new(RATES, Duration::from_secs(5));
+        for n in 0..4 {
+            tally.arrived(&request(f64::from(n)));
+        }
+        tally.admitted(&request(0.0), Moment::from_seconds(0.5));
+        tally.refused(&request(1.0));
+        tally.cut_off();
+        let score = tally.score(Duration::from_secs(60), 1.0, 0, 1);
+        assert!((score.late_work - 0.5).abs() < 1e-12);
+        assert_eq!((score.lost(), score.refused, score.cut_off, score.late_minutes), (2, 1, 1, 1));
+    }
+
+    #[test]
+    fn quantiles_are_at_most_two_per_cent_too_long_and_nothing_is_zero() {
+        let mut tally = Tally::new(RATES, Duration::from_secs(5));
+        assert_eq!(quantiles(&tally.queue), QueueTimes::default());
+        for n in 1..=100 {
+            tally.admitted(&request(0.0), Moment::from_seconds(f64::from(n) / 10.0));
+        }
+        let found = quantiles(&tally.queue);
+        for (found, exact) in [(found.p50, 5.0), (found.p95, 9.5), (found.p99, 9.9)] {
+            assert!((exact..exact * 1.0201).contains(&found), "{found} {exact}");
+        }
+    }
+}
