@@ -170,16 +170,22 @@ impl Job {
 }
 
 /// What a job came to.
-#[expect(clippy::large_enum_variant, reason = "there are a few hundred of them in all")]
 enum Played {
     /// Replica-slots of the clairvoyant.
     Bound(f64),
     Priced(f32, f64),
-    Ours(usize, Score, Option<Record>),
+    Ours(usize, Box<Ran>),
     Split(usize, Steps),
-    Hpa(Score, Option<Record>),
-    Constant(Score, Option<Record>),
+    Hpa(Box<Ran>),
+    Constant(Box<Ran>),
     Fixed(FixedTarget, Score),
+}
+
+/// A policy that was played.
+struct Ran {
+    score: Score,
+    /// Where details are wanted.
+    record: Option<Record>,
 }
 
 impl Backtest {
@@ -262,7 +268,7 @@ impl Backtest {
     /// The first policy alone.
     pub fn score_of_first(&self) -> Option<Score> {
         match self.play(Job::Ours(0)) {
-            Played::Ours(_, score, _) => Some(score),
+            Played::Ours(_, ran) => Some(ran.score),
             _ => None,
         }
     }
@@ -281,23 +287,21 @@ impl Backtest {
                     let changes = Changes::new(work.len(), series::slots_a_bucket(work.len()));
                     scaler = scaler.telling(changes);
                 }
-                let (score, scaler, record) = self.watch(&terms, scaler);
-                let changes = scaler.into_changes();
-                Played::Ours(at, score, record.map(|record| Record { changes, ..record }))
+                let (mut ran, scaler) = self.watch(&terms, scaler);
+                if let Some(record) = &mut ran.record {
+                    record.changes = scaler.into_changes();
+                }
+                Played::Ours(at, ran)
             }
             Job::Split(at) => {
                 let contender = &self.settings.policies[at];
                 let terms = Terms { initial: initial(work, &contender.policy), ..*terms };
                 Played::Split(at, split::steps(&self.world(terms), contender, self.from, &self.done))
             }
-            Job::Hpa => {
-                let (score, _, record) = self.watch(terms, WorkTargetHpa::new(work, min, max));
-                Played::Hpa(score, record)
-            }
+            Job::Hpa => Played::Hpa(self.watch(terms, WorkTargetHpa::new(work, min, max)).0),
             Job::Constant => {
                 let terms = Terms { initial: self.constant, ..*terms };
-                let (score, _, record) = self.watch(&terms, ConstantFleet { replicas: self.constant });
-                Played::Constant(score, record)
+                Played::Constant(self.watch(&terms, ConstantFleet { replicas: self.constant }).0)
             }
             Job::Fixed(target) => {
                 let mut fixed = target.controller(work, min, max);
@@ -323,13 +327,14 @@ impl Backtest {
     }
 
     /// Plays a controller, and keeps what it looked like where details are wanted.
-    fn watch<C: Controller>(&self, terms: &Terms, controller: C) -> (Score, C, Option<Record>) {
+    fn watch<C: Controller>(&self, terms: &Terms, controller: C) -> (Box<Ran>, C) {
         let acceptable = terms.acceptable_seconds;
         let mut watched = Watched::new(controller, &self.work, acceptable, self.settings.details);
         let tally = Tally::new(acceptable).from(self.from, terms.initial);
         let score = play(&self.work, terms, &mut watched, tally, &self.done);
         let (controller, series) = watched.into_parts();
-        (score, controller, series.map(|series| Record { series, changes: None }))
+        let record = series.map(|series| Record { series, changes: None });
+        (Box::new(Ran { score, record }), controller)
     }
 
     fn report(&self, played: Vec<Played>) -> Report {
@@ -339,14 +344,14 @@ impl Backtest {
             match result {
                 Played::Bound(replica_slots) => found.bound_replica_slots = replica_slots,
                 Played::Priced(price, least) => found.priced.push((price, least)),
-                Played::Ours(at, score, record) => {
-                    found.rows.push((self.settings.policies[at].name.clone(), score, record));
+                Played::Ours(at, ran) => {
+                    found.rows.push((self.settings.policies[at].name.clone(), ran.score, ran.record));
                 }
                 Played::Split(at, of) => steps.push((at, of)),
                 Played::Fixed(target, score) => fixed.push((target, score)),
-                Played::Hpa(score, record) => rivals.push(("HPA, work at 80 %".to_owned(), score, record)),
-                Played::Constant(score, record) => {
-                    rivals.push((format!("static peak, {} replicas", self.constant), score, record));
+                Played::Hpa(ran) => rivals.push(("HPA, work at 80 %".to_owned(), ran.score, ran.record)),
+                Played::Constant(ran) => {
+                    rivals.push((format!("static peak, {} replicas", self.constant), ran.score, ran.record));
                 }
             }
         }
@@ -356,7 +361,7 @@ impl Backtest {
             let (min, max) = self.bounds();
             // Only the best of them is looked at again.
             let again = self.settings.details.then(|| target.controller(&self.work, min, max));
-            let record = again.and_then(|fixed| self.watch(&self.terms, fixed).2);
+            let record = again.and_then(|fixed| self.watch(&self.terms, fixed).0.record);
             let mark = if any_good { "" } else { ", fewest late minutes" };
             found.rows.push((format!("{target}{mark}"), score, record));
         }
