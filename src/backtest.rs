@@ -175,15 +175,21 @@ impl Job {
 }
 
 /// What a job came to.
-#[expect(clippy::large_enum_variant, reason = "there are a few hundred of them in all")]
 enum Played {
     /// Replica-slots of the clairvoyant.
     Bound(f64),
     Priced(f32, f64),
-    Ours(usize, Score, Option<Record>),
-    Split(usize, Steps),
-    Rival(&'static Entry, Score, Option<Record>),
+    Ours(usize, Box<Ran>),
+    Split(usize, Box<Steps>),
+    Rival(&'static Entry, Box<Ran>),
     Fixed(FixedTarget, Score),
+}
+
+/// A policy that was played.
+struct Ran {
+    score: Score,
+    /// Where details are wanted.
+    record: Option<Record>,
 }
 
 impl Backtest {
@@ -266,7 +272,7 @@ impl Backtest {
     /// The first policy alone.
     pub fn score_of_first(&self) -> Option<Score> {
         match self.play(Job::Ours(0)) {
-            Played::Ours(_, score, _) => Some(score),
+            Played::Ours(_, ran) => Some(ran.score),
             _ => None,
         }
     }
@@ -285,21 +291,23 @@ impl Backtest {
                     let changes = Changes::new(work.len(), series::slots_a_bucket(work.len()));
                     scaler = scaler.telling(changes);
                 }
-                let (score, scaler, record) = self.watch(&terms, scaler);
-                let changes = scaler.into_changes();
-                Played::Ours(at, score, record.map(|record| Record { changes, ..record }))
+                let (mut ran, scaler) = self.watch(&terms, scaler);
+                if let Some(record) = &mut ran.record {
+                    record.changes = scaler.into_changes();
+                }
+                Played::Ours(at, ran)
             }
             Job::Split(at) => {
                 let contender = &self.settings.policies[at];
                 let terms = Terms { initial: initial(work, &contender.policy), ..*terms };
-                Played::Split(at, split::steps(&self.world(terms), contender, self.from, &self.done))
+                let steps = split::steps(&self.world(terms), contender, self.from, &self.done);
+                Played::Split(at, Box::new(steps))
             }
             Job::Rival(entry) => {
                 let (rival, bounds, initial) = self.rival(entry);
                 let terms = Terms { initial, ..*terms };
                 let chained = Chained::new(rival, work, self.settings.rates, bounds);
-                let (score, _, record) = self.watch(&terms, chained);
-                Played::Rival(entry, score, record)
+                Played::Rival(entry, self.watch(&terms, chained).0)
             }
             Job::Fixed(target) => {
                 let mut fixed = target.controller(work, min, max);
@@ -357,13 +365,14 @@ impl Backtest {
     }
 
     /// Plays a controller, and keeps what it looked like where details are wanted.
-    fn watch<C: Controller>(&self, terms: &Terms, controller: C) -> (Score, C, Option<Record>) {
+    fn watch<C: Controller>(&self, terms: &Terms, controller: C) -> (Box<Ran>, C) {
         let acceptable = terms.acceptable_seconds;
         let mut watched = Watched::new(controller, &self.work, acceptable, self.settings.details);
         let tally = Tally::new(acceptable).from(self.from, terms.initial);
         let score = play(&self.work, terms, &mut watched, tally, &self.done);
         let (controller, series) = watched.into_parts();
-        (score, controller, series.map(|series| Record { series, changes: None }))
+        let record = series.map(|series| Record { series, changes: None });
+        (Box::new(Ran { score, record }), controller)
     }
 
     fn report(&self, played: Vec<Played>) -> Report {
@@ -373,28 +382,24 @@ impl Backtest {
             match result {
                 Played::Bound(replica_slots) => found.bound_replica_slots = replica_slots,
                 Played::Priced(price, least) => found.priced.push((price, least)),
-                Played::Ours(at, score, record) => {
-                    found.rows.push((self.settings.policies[at].name.clone(), score, record));
+                Played::Ours(at, ran) => {
+                    found.rows.push((self.settings.policies[at].name.clone(), ran.score, ran.record));
                 }
                 Played::Split(at, of) => steps.push((at, of)),
                 Played::Fixed(target, score) => fixed.push((target, score)),
-                Played::Rival(entry, score, record) => {
-                    played_rivals.push((
-                        place(entry.name),
-                        rivals::title(entry, self.constant),
-                        score,
-                        record,
-                    ));
+                Played::Rival(entry, ran) => {
+                    let title = rivals::title(entry, self.constant);
+                    played_rivals.push((place(entry.name), title, ran.score, ran.record));
                 }
             }
         }
         found.steps =
-            steps.into_iter().filter_map(|(at, of)| Some((found.rows.get(at)?.clone(), of))).collect();
+            steps.into_iter().filter_map(|(at, of)| Some((found.rows.get(at)?.clone(), *of))).collect();
         if let Some((target, score, any_good)) = rivals::best_in_hindsight(fixed) {
             let (min, max) = self.bounds();
             // Only the best of them is looked at again.
             let again = self.settings.details.then(|| target.controller(&self.work, min, max));
-            let record = again.and_then(|fixed| self.watch(&self.terms, fixed).2);
+            let record = again.and_then(|fixed| self.watch(&self.terms, fixed).0.record);
             let mark = if any_good { "" } else { ", fewest late minutes" };
             played_rivals.push((place("best-fixed"), format!("{target}{mark}"), score, record));
         }

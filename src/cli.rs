@@ -48,7 +48,7 @@ enum Command {
     /// Say why tiers are answered what they are, asking a running scaler.
     Explain(explain::Args),
     /// Play a trace of load under a policy, under others and with hindsight: what each costs and who waits.
-    Backtest(backtest::Args),
+    Backtest(Box<backtest::Args>),
     /// Run simulated vLLM replicas, the scaler, and a stand-in for KEDA and the HPA on this machine.
     Demo(demo::Args),
 }

@@ -14,8 +14,8 @@
 //! With a budget of late minutes the rule `q' <= allowance(x)` has a price instead: the first late slot of a minute costs
 //! it, those after it in the same minute cost nothing more, as in [`super::score`]. The least of price and replicas, `D`,
 //! gives a lower bound on what any schedule with at most `m` late minutes pays: `D - price m` (Lagrangian duality), the
-//! best of several prices being the one to show. Queues beyond the table's last column count as that long, which only
-//! lowers the bound.
+//! best of several prices being the one to show. Queues longer than the longest that is on time count as that long, which
+//! only lowers the bound.
 //!
 //! Values are counted in replica-slots, whole numbers, and kept small by taking out what all have in common: they are
 //! exact in single precision, which is twice as fast.
@@ -29,10 +29,6 @@ use super::fleet::{TELL_EVERY, Terms};
 use super::score::MINUTE_SLOTS;
 use super::work::Work;
 
-/// The table of a budget has so many times the columns of the longest queue that is on time. More makes the bound no
-/// tighter where late minutes are few, and costs as much again.
-const LATE_COLUMNS: usize = 1;
-
 /// What the clairvoyant is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Question {
@@ -44,7 +40,7 @@ pub(super) struct Question {
     pub(super) late_minute: Option<f32>,
 }
 
-/// States that a slot has with so many replicas.
+/// States that a slot has with so many replicas: each with any queue that is on time for the most of them.
 pub(super) fn states(work: &Work, terms: &Terms, most: u32) -> u64 {
     let widest = work.allowance(most, terms.acceptable_seconds) + 1;
     u64::from(most) * widest
@@ -82,10 +78,9 @@ impl Shape {
             |replicas| (work.allowance(replicas, terms.acceptable_seconds) as usize).cast_signed();
         let allowances: Vec<isize> = (1..=question.most).map(allowance).collect();
         let widest = allowances.last().map_or(0, |most| *most as usize);
-        let columns = if question.late_minute.is_some() { widest * LATE_COLUMNS + 1 } else { widest + 1 };
         Self {
             rows: allowances.len(),
-            columns,
+            columns: widest + 1,
             capacity: (work.units_per_slot as usize).cast_signed(),
             allowances,
         }

@@ -1,6 +1,8 @@
 //! The answers of a scaler over time, each with its reason: a bounded number, spread over the whole trace. Pure.
 
-use crate::decision::Decision;
+use std::cmp::Ordering;
+
+use crate::decision::{BoundKind, Decision};
 
 /// Changes that are kept of a run: a table of more is not read.
 const MOST_CHANGES: usize = 1440;
@@ -75,14 +77,13 @@ impl Changes {
         if bucket != self.bucket {
             (self.bucket, self.bucket_begins) = (bucket, self.kept.len());
         }
-        let binding = decision.binding();
         let change = Change {
             slot,
             from: before,
             to: answer,
             demand: decision.demand,
-            reason: binding.kind.name(),
-            because: binding.because.chars().take(MOST_LETTERS).collect(),
+            reason: decision.binding().kind.name(),
+            because: because(decision).chars().take(MOST_LETTERS).collect(),
         };
         if self.kept.len() - self.bucket_begins < self.most_a_bucket {
             self.kept.push(change);
@@ -109,6 +110,17 @@ impl Changes {
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+}
+
+/// What set the answer; of a demand with the arithmetic of the signal that asks most.
+fn because(decision: &Decision) -> String {
+    let binding = decision.binding();
+    let asks = decision.asks.iter().filter(|ask| ask.weight > 0.0 && ask.replicas.is_some());
+    let most = asks.max_by(|a, b| a.replicas.partial_cmp(&b.replicas).unwrap_or(Ordering::Equal));
+    match most {
+        Some(ask) if binding.kind == BoundKind::Demand => format!("{}: {}", binding.because, ask.because),
+        _ => binding.because.clone(),
     }
 }
 

@@ -14,7 +14,10 @@ pub(super) const MOST_STATES: u64 = 60_000;
 const PRICES: [f32; 8] = [4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// The budgets that are shown, late minutes a week.
-const BUDGETS: [f64; 13] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0];
+const BUDGETS: [f64; 17] = [
+    0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 1_000.0, 2_000.0,
+    5_000.0,
+];
 
 /// A point of the frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -29,7 +29,7 @@ use crate::simulate::autoscaler::{Autoscaler, Metric};
 use crate::supply::{Stage, Start};
 
 /// Slots that rates are means over: `scrape.rateWindow` is 30 s by default.
-const RATE_SLOTS: usize = 6;
+pub(super) const RATE_SLOTS: usize = 6;
 
 /// Slots that the mean lengths of requests are means over: ten minutes, as the server's.
 const LENGTH_SLOTS: usize = 120;

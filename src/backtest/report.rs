@@ -11,7 +11,7 @@ use super::fleet::Terms;
 use super::frontier::{self, Point};
 use super::score::Score;
 use super::series::Series;
-use super::split::{Split, Steps};
+use super::split::{Part, Split, Steps};
 use super::work::Work;
 use super::{SLOT_SECONDS, Settings};
 use crate::units::format_span;
@@ -174,7 +174,7 @@ impl Report {
         for row in rows {
             line(&mut out, &row, wide, &columns.iter().map(|column| column.width).collect::<Vec<_>>());
         }
-        self.split_table(&mut out, wide);
+        self.split_table(&mut out);
         for note in &self.notes {
             write!(out, "\nnote: {note}").unwrap_or_default();
         }
@@ -185,18 +185,19 @@ impl Report {
     }
 
     /// Where the money goes, in GPU-hours.
-    fn split_table(&self, out: &mut String, wide: usize) {
+    fn split_table(&self, out: &mut String) {
         let Some(first) = self.splits.first() else { return };
         out.push_str("\nwhere the excess goes, GPU-hours (late minutes a week once that is known)\n");
-        let widths = vec![22; first.parts.len() + 1];
+        let names = self.splits.iter().map(|split| split.policy.chars().count());
+        let wide = names.max().unwrap_or(0).max("policy".len());
         let titles = std::iter::once("excess").chain(first.parts.iter().map(|part| part.of));
         let titles: Vec<String> = std::iter::once("policy").chain(titles).map(str::to_owned).collect();
+        // Room for numbers of a week, and two spaces before each.
+        let widths: Vec<usize> = titles[1..].iter().map(|title| title.chars().count().max(14) + 1).collect();
         line(out, &titles, wide, &widths);
         for split in &self.splits {
             let mut cells = vec![split.policy.clone(), format!("{:.1}", split.excess_gpu_hours)];
-            let part = |part: &super::split::Part| {
-                format!("{:.1} ({:.1})", part.gpu_hours, part.late_minutes_a_week)
-            };
+            let part = |part: &Part| format!("{:.1} ({:.1})", part.gpu_hours, part.late_minutes_a_week);
             cells.extend(split.parts.iter().map(part));
             line(out, &cells, wide, &widths);
         }

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::Contender;
 use super::fleet::{Controller, Ended, Fleet, play};
-use super::ours::{Insight, Scaler, World};
+use super::ours::{Insight, RATE_SLOTS, Scaler, World};
 use super::score::{Score, Tally};
 use crate::decision::Policy;
 use crate::decision::policy::DeadBand;
@@ -102,10 +102,10 @@ pub(super) fn steps(world: &World<'_>, contender: &Contender, from: usize, done:
         let score = play(world.work, &terms, &mut needs, tally(), done);
         (score, needs.path)
     };
-    let released = |path: &[u32], ahead: usize| {
-        // What is ordered for a load that far ahead is needed until that load has been there.
-        let until_then = held(path, ahead);
-        let gap = (terms.cold_start_slots as usize).saturating_sub(ahead);
+    let released = |path: &[u32], until: usize| {
+        // What is ordered for a load ahead is needed until that load has been there.
+        let until_then = held(path, until);
+        let gap = (terms.cold_start_slots as usize).saturating_sub(until);
         let mut follow = Follow { path: kept_through_gaps(&until_then, gap) };
         play(world.work, &terms, &mut follow, tally(), done)
     };
@@ -114,7 +114,8 @@ pub(super) fn steps(world: &World<'_>, contender: &Contender, from: usize, done:
     let known = |ahead: u32| {
         let ahead = ahead as usize;
         let insight = Insight { at_once: true, arriving: Some(ahead) };
-        released(&needs(&seeing, insight).1, ahead)
+        // The last of what it sees there.
+        released(&needs(&seeing, insight).1, ahead + RATE_SLOTS - 1)
     };
     let half_lead = known(terms.cold_start_slots / 2);
     let whole_lead = known(terms.cold_start_slots);

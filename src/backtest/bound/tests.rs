@@ -168,11 +168,9 @@ fn values_stay_exact_over_long_traces() {
 
 #[test]
 fn a_late_minute_is_bought_when_it_is_cheaper_than_a_start() {
-    // Two replicas for one slot, in the middle of an hour of one.
+    // An hour of one replica, in the middle of it a slot of two; at the end the minute that says what is the peak.
     let mut tokens = vec![5.0; 720];
     tokens[360] = 10.0;
-    let mut trace = work(&tokens, 2).unwrap();
-    trace.units_per_slot = 20;
     let work = work(&[tokens, vec![5.0; 12], vec![10.0; 12]].concat(), 2).unwrap();
     let terms = Terms { cold_start_slots: 36, acceptable_seconds: 0.0, initial: 1 };
     let priced = |price| {

@@ -142,5 +142,8 @@ fn the_reasons_of_its_answers_are_kept_where_they_are_wanted() {
     play(&work, &TERMS, &mut scaler, Tally::new(5.0), &AtomicU64::new(0));
     let changes = scaler.into_changes().unwrap();
     let up = changes.all().iter().find(|change| change.to >= Some(10)).unwrap();
-    assert!((240..=255).contains(&up.slot) && up.because.contains("asks"), "{up:?}");
+    assert!(
+        (240..=255).contains(&up.slot) && up.because.contains(" asks ") && up.because.contains(": "),
+        "{up:?}"
+    );
 }

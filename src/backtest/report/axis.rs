@@ -48,6 +48,37 @@ impl Axis {
     }
 }
 
+/// A logarithmic axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LogAxis {
+    low: f64,
+    high: f64,
+}
+
+/// Numbers that are marked in every power of ten.
+const LOG_MARKS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
+
+impl LogAxis {
+    /// With room around both.
+    pub(super) fn between(low: f64, high: f64) -> Self {
+        let low = if low.is_finite() { low.max(1e-6) * 0.8 } else { 1.0 };
+        let high = if high.is_finite() { high.max(low) * 1.2 } else { low * 10.0 };
+        Self { low, high }
+    }
+
+    pub(super) fn ticks(&self) -> impl Iterator<Item = f64> {
+        let Self { low, high } = *self;
+        let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let marks = powers.flat_map(|power| LOG_MARKS.map(|mark| mark * 10_f64.powi(power)));
+        marks.filter(move |mark| (low..=high).contains(mark))
+    }
+
+    /// Share of the axis below a value, 0 to 1.
+    pub(super) fn share(&self, value: f64) -> f64 {
+        ((value.max(self.low) / self.low).ln() / (self.high / self.low).ln()).clamp(0.0, 1.0)
+    }
+}
+
 /// Times below a plot: the share of its width, and the text.
 pub(super) fn times(begins: DateTime<Utc>, seconds: f64) -> Vec<(f64, String)> {
     let hours = seconds / 3600.0;
@@ -77,6 +108,16 @@ mod tests {
         }
         assert_eq!(Axis::up_to(0.0).share(0.0), 0.0);
         assert!(Axis::up_to(f64::NAN).top > 0.0);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_room_around_its_ends() {
+        let axis = LogAxis::between(672.5, 2736.0);
+        let ticks: Vec<f64> = axis.ticks().collect();
+        assert_eq!(ticks, [700.0, 1000.0, 1500.0, 2000.0, 3000.0]);
+        assert!(axis.share(672.5) > 0.05 && axis.share(2736.0) < 0.95);
+        assert_eq!((axis.share(0.0), axis.share(1e9)), (0.0, 1.0));
+        assert!(LogAxis::between(f64::INFINITY, f64::NAN).ticks().count() > 3);
     }
 
     #[test]

@@ -95,10 +95,12 @@ impl Report {
         let first: plot::Percentiles =
             |row| row.score.first_token.map(|times| [times.p50, times.p95, times.p99]);
         html! {
-            h2 { "Queue time in seconds: p50, p95, p99" }
+            h2 { "Queue time in seconds" }
+            (percentiles_legend())
             (plot::percentiles(self, "Queue time", queue))
             @if self.policies.iter().any(|row| row.score.first_token.is_some()) {
-                h2 { "Time to the first token in seconds: p50, p95, p99" }
+                h2 { "Time to the first token in seconds" }
+                (percentiles_legend())
                 (plot::percentiles(self, "Time to the first token", first))
             }
         }
@@ -117,7 +119,7 @@ impl Report {
                 tbody { @for split in &self.splits { (split_row(split, self.bound_gpu_hours)) } }
             } }
             p.muted {
-                "GPU-hours, and in percent of the bound. One ignorance after the other is taken away: the HPA and the age of the answer; not knowing when a replica is needed again; not knowing what arrives, half a cold start ahead and a whole one. What is left is the rule itself: head-room, rounding, queues that nobody plans for."
+                "GPU-hours, and in percent of the bound; below it the late minutes a week once that is known. One ignorance after the other is taken away: the HPA and the age of the answer; not knowing when a replica is needed again; not knowing what arrives, half a cold start ahead and a whole one. What is left is the rule itself: head-room, rounding, queues that nobody plans for."
             }
         }
     }
@@ -131,7 +133,7 @@ impl Report {
                 li { span.swatch.late {} "minutes with late work" }
                 li.muted { "replicas, times in UTC, " (number(record.series.bucket_seconds() / 60.0)) " min a column" }
             }
-            (plot::over_time(row, record, self.begins, at))
+            (plot::over_time(self, row, record, at))
             @if let Some(changes) = &record.changes { (self.changes_table(changes)) }
         }
     }
@@ -169,6 +171,14 @@ impl Report {
     }
 }
 
+fn percentiles_legend() -> Markup {
+    html! { ul.legend {
+        @for (class, text) in [("p50", "half waits no longer"), ("p95", "95 % of the work"), ("p99", "99 % of the work")] {
+            li { span.swatch.(class) {} (text) }
+        }
+    } }
+}
+
 fn table_row(number: &str, cells: &[String]) -> Markup {
     html! { tr {
         td { (number) }
@@ -182,7 +192,7 @@ fn split_row(split: &Split, bound_gpu_hours: f64) -> Markup {
         td.name { (split.policy) }
         td { (told(split.excess_gpu_hours)) }
         @for part in &split.parts {
-            td title={ (number(part.late_minutes_a_week)) " late minutes a week without it" } { (told(part.gpu_hours)) }
+            td { (told(part.gpu_hours)) span.small { (number(part.late_minutes_a_week)) " late min/wk" } }
         }
     } }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use chrono::{DateTime, TimeDelta, Utc};
 use maud::{Markup, html};
 
-use super::axis::{self, Axis};
+use super::axis::{self, Axis, LogAxis};
 use super::{Record, Report, Row, number};
 use crate::backtest::SLOT_SECONDS;
 use crate::backtest::series::{Bucket, Series};
@@ -25,14 +25,15 @@ const ROW_PIXELS: f64 = 26.0;
 const SHORTEST_SECONDS: f64 = 0.01;
 
 /// Demand against ready replicas, with the minutes in which work was late.
-pub(super) fn over_time(row: &Row, record: &Record, begins: DateTime<Utc>, id: usize) -> Markup {
-    let series = &record.series;
+pub(super) fn over_time(report: &Report, row: &Row, record: &Record, id: usize) -> Markup {
+    let (series, begins) = (&record.series, report.begins);
     let buckets = &series.buckets;
     let largest = buckets.iter().map(|b| b.demand.most.max(b.ready.most)).fold(0.0, f64::max);
     let axis = Axis::up_to(largest);
     let seconds = buckets.iter().map(|bucket| f64::from(bucket.slots)).sum::<f64>() * SLOT_SECONDS;
     let y = |value: f64| (HEIGHT_UNITS * (1.0 - axis.share(value))).round();
     let width = buckets.len();
+    let unscored = report.scored_from_seconds / series.bucket_seconds();
     html! {
         svg.plot width="100%" height=(TOP_PIXELS + PLOT_PIXELS + AXIS_PIXELS) role="img" aria-labelledby={ "run-" (id) } {
             title id={ "run-" (id) } { "Demand and ready replicas of " (row.policy) ", with the minutes in which work was late" }
@@ -46,6 +47,7 @@ pub(super) fn over_time(row: &Row, record: &Record, begins: DateTime<Utc>, id: u
                 @for (at, bucket) in late(buckets) {
                     rect.late x=(at) y="0" width="1" height=(HEIGHT_UNITS) fill-opacity=(opacity(bucket)) {}
                 }
+                @if unscored > 0.0 { rect.unscored x="0" y="0" width=(round(unscored)) height=(HEIGHT_UNITS) {} }
                 @for (at, text) in hover(record, begins) {
                     rect.hover x=(at) y="0" width="1" height=(HEIGHT_UNITS) { title { (text) } }
                 }
@@ -64,15 +66,15 @@ pub(super) fn over_time(row: &Row, record: &Record, begins: DateTime<Utc>, id: u
 pub(super) fn price_and_lateness(report: &Report) -> Markup {
     let late = report.policies.iter().map(|row| row.score.late_minutes_a_week).fold(0.0, f64::max);
     let hours = report.policies.iter().map(|row| row.score.gpu_hours).fold(report.bound_gpu_hours, f64::max);
-    let axis = Axis::up_to(hours);
-    // One minute more counts most where there are few.
+    // One minute more counts most where there are few, and the static peak is far above all others.
     let x = |minutes: f64| 0.06 + 0.9 * (1.0 + minutes).ln() / (1.0 + late.max(10.0)).ln();
+    let axis = LogAxis::between(report.bound_gpu_hours, hours);
     let y = |hours: f64| TOP_PIXELS + PLOT_PIXELS * (1.0 - axis.share(hours));
     let marks = [0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0];
     html! {
         svg.plot width="100%" height=(TOP_PIXELS + PLOT_PIXELS + AXIS_PIXELS) role="img" aria-labelledby="price-title" {
             title id="price-title" { "GPU-hours against late minutes a week, with what a clairvoyant would have paid" }
-            @for tick in axis.ticks() { line.grid x1="0" x2="100%" y1=(y(tick)) y2=(y(tick)) {} }
+            @for tick in axis.ticks() { line.grid x1="0" x2="100%" y1=(round(y(tick))) y2=(round(y(tick))) {} }
             @for pair in report.frontier.windows(2).filter(|pair| x(pair[0].late_minutes_a_week) <= 1.0) {
                 line.bound x1={ (percent(x(pair[0].late_minutes_a_week))) "%" } x2={ (percent(x(pair[1].late_minutes_a_week))) "%" }
                     y1=(round(y(pair[0].gpu_hours))) y2=(round(y(pair[1].gpu_hours))) {}
@@ -80,7 +82,7 @@ pub(super) fn price_and_lateness(report: &Report) -> Markup {
             @if report.frontier.is_empty() {
                 line.bound x1="0" x2="100%" y1=(round(y(report.bound_gpu_hours))) y2=(round(y(report.bound_gpu_hours))) {}
             }
-            @for tick in axis.ticks().filter(|tick| *tick > 0.0) { text x="3" y=(y(tick) - 3.0) { (number(tick)) } }
+            @for tick in axis.ticks() { text x="3" y=(round(y(tick) - 3.0)) { (number(tick)) } }
             @for mark in marks.into_iter().filter(|mark| x(*mark) <= 0.97) {
                 text x={ (percent(x(mark))) "%" } y=(TOP_PIXELS + PLOT_PIXELS + 15.0) text-anchor="middle" { (number(mark)) }
             }
@@ -120,8 +122,9 @@ pub(super) fn percentiles(report: &Report, title: &str, of: Percentiles) -> Mark
                     rect.hover x="0" width="100%" y=(ROW_PIXELS * line as f64) height=(ROW_PIXELS) {}
                     text x="3" y=(ROW_PIXELS * line as f64 + 17.0) { (at) }
                     line.spread x1={ (percent(x(times[0]))) "%" } x2={ (percent(x(times[2]))) "%" } y1=(middle(line)) y2=(middle(line)) {}
-                    @for (time, class) in times.iter().zip(["p50", "p95", "p99"]) {
-                        circle class=(class) cx={ (percent(x(*time))) "%" } cy=(middle(line)) r="5" {}
+                    // The smallest on top, so that those that are alike are all seen.
+                    @for (time, (class, radius)) in times.iter().zip([("p50", 3), ("p95", 5), ("p99", 7)]).rev() {
+                        circle class=(class) cx={ (percent(x(*time))) "%" } cy=(middle(line)) r=(radius) {}
                     }
                 }
             }

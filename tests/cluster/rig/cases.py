@@ -9,7 +9,7 @@ from .scaler import Scaler
 
 REGISTRY = {}
 # The name in the manifests has two addresses in the namespace's hosts file: one case at a time has them.
-DOCUMENTED = threading.Lock()
+_DOCUMENTED = threading.Lock()
 DOCUMENTED_ADDRESSES = ("10.244.254.1", "10.244.254.2")
 DOCUMENTED_NAME = "keda-vllm-scaler.keda-vllm-scaler.svc:6000"
 
@@ -51,6 +51,7 @@ class Case:
         self.scalers, self.begun, self.rows = [], time.monotonic(), []
         self.namespaces = []
         self.lock = threading.Lock()
+        self.has_documented = False
 
     def make_namespace(self, name=None):
         name = name or self.namespace
@@ -151,9 +152,16 @@ class Case:
             self.clean_up()
         return all(row.passed for row in self.rows)
 
+    def take_documented_addresses(self):
+        """Waits for them; they are given back when this case's servers are gone."""
+        _DOCUMENTED.acquire()
+        self.has_documented = True
+
     def clean_up(self):
         for scaler in self.scalers:
             scaler.program.stop()
+        if self.has_documented:
+            _DOCUMENTED.release()
         for namespace in self.namespaces:
             try:
                 self.api.delete("Namespace", None, namespace)

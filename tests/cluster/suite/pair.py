@@ -2,7 +2,7 @@
 
 import time
 
-from rig.cases import DOCUMENTED, DOCUMENTED_ADDRESSES, DOCUMENTED_NAME, case
+from rig.cases import DOCUMENTED_ADDRESSES, DOCUMENTED_NAME, case
 from rig.objects import scaled_object
 from rig.tiers import REQUESTS_PER_REPLICA, cluster_access, serving, watched
 
@@ -10,11 +10,7 @@ from rig.tiers import REQUESTS_PER_REPLICA, cluster_access, serving, watched
 @case("pair", seconds=110, ci=True, needs=["fleet", "kubernetes"])
 def pair(c):
     """Two servers answer alike from the same pods; one dies, then the other: calls go on, the count follows the load."""
-    with DOCUMENTED:
-        one_after_the_other(c)
-
-
-def one_after_the_other(c):
+    c.take_documented_addresses()
     tier = watched(c, "chat", hold=10)
     servers = [c.scaler([tier], name=f"pair-{n}", address=address, **cluster_access(c)) for n, address in enumerate(DOCUMENTED_ADDRESSES)]
     c.deploy("chat", replicas=3, drain="20s")

@@ -4,7 +4,7 @@ import os
 import time
 
 from rig import certificates
-from rig.cases import DOCUMENTED, DOCUMENTED_ADDRESSES, case
+from rig.cases import DOCUMENTED_ADDRESSES, case
 from rig.objects import KNOWS_TOLERANCE, deployment
 from rig.tiers import serving, watched
 
@@ -34,11 +34,7 @@ def printed_scaled_object(c):
 @case("quick-start", seconds=90, ci=True, needs=["fleet", "kubernetes"])
 def quick_start(c):
     """The quick start's manifests as printed, two servers under their own ServiceAccount: the count follows the load."""
-    with DOCUMENTED:
-        follow_the_page(c)
-
-
-def follow_the_page(c):
+    c.take_documented_addresses()
     c.make_namespace(SERVING)
     c.namespaces.append(OURS)
     c.deploy("chat", namespace=SERVING, replicas=1, fleet_engine="h100-8b")
