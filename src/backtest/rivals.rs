@@ -324,14 +324,15 @@ mod tests {
     #[test]
     fn a_flag_chooses_all_none_or_by_name() {
         let names = |text: &str| -> Vec<&str> {
-            chosen(text, &[]).unwrap().into_iter().map(|entry| entry.name).collect()
+            chosen(text, FLUID_FILLS).unwrap().into_iter().map(|entry| entry.name).collect()
         };
         assert_eq!(names("none"), Vec::<&str>::new());
         assert_eq!(names("oracle, hpa-80,oracle"), ["oracle", "hpa-80"]);
         assert!(names("all").len() >= 12, "{:?}", names("all"));
         assert!(!names("all").contains(&"hpa-kv"));
-        let every = [Field::Running, Field::KvUsage, Field::KvTokens];
-        assert_eq!(chosen("all", &every).unwrap().len(), ALL.len());
+        let by_requests = chosen("all", REQUESTS_FILL).unwrap();
+        assert_eq!(by_requests.len(), ALL.len() - 1, "but for the sweep");
+        assert!(matches!(chosen("best-fixed", REQUESTS_FILL), Err(NotPlayed::Blind { .. })));
     }
 
     #[test]
