@@ -62,7 +62,7 @@ fn a_law_of_arrivals_is_played_and_a_slip_in_it_is_named() {
 
 #[test]
 fn traffic_comes_from_one_place() {
-    refused(&[], "one of --trace, --arrivals, --history or --prometheus");
+    refused(&[], "--trace, --arrivals, --history or --prometheus");
     refused(&["--trace", "a.csv", "--arrivals", "poisson rate=1 for=1m"], "cannot be used with");
     refused(&["--history", "/nowhere"], "--tier");
     refused(&["--replay", "/nowhere", "--trace", "a.csv"], "cannot be used with");

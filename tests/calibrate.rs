@@ -1,11 +1,10 @@
 //! `backtest calibrate` on real runs of vLLM: within ten per cent on the requests that the fit never saw.
 //!
-//! The search itself takes a minute a run without optimisation. Here the laws that it found are scored, and one search over
-//! a part of a log is made; `cargo test --release --test calibrate -- --ignored` makes them all.
+//! The laws that the search found are scored on all runs, and one search is made; `cargo test --release --test calibrate --
+//! --ignored` makes them all.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
-use std::io::Read as _;
 use std::process::Output;
 
 const RUNS: [&str; 3] = ["RTX4090_Llama-3.1-8B", "RTXPRO6000_Llama-3.1-8B", "RTXPRO6000_Qwen3-32B"];
@@ -62,7 +61,7 @@ fn the_laws_that_were_found_predict_their_runs() {
 }
 
 #[test]
-#[ignore = "minutes without optimisation"]
+#[ignore = "a minute without optimisation"]
 fn a_law_is_found_for_each_run_with_nothing_stated() {
     for run in RUNS {
         let found = json(&calibrate(&log(run), &["--json"]));
@@ -81,21 +80,18 @@ fn a_law_is_found_for_each_run_with_nothing_stated() {
 }
 
 #[test]
-fn a_part_of_a_log_teaches_within_ten_per_cent_and_is_told_for_people() {
-    let mut text = String::new();
-    let file = std::fs::File::open(log(RUNS[1])).unwrap();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let part = scratch.path().join("part.jsonl");
-    let lines: Vec<&str> = text.lines().take(60).collect();
-    std::fs::write(&part, lines.join("\n")).unwrap();
-    let limits = ["--kv-tokens", "1000000", "--max-num-seqs", "128", "--token-budget", "8192"];
-    let output = calibrate(part.to_str().unwrap(), &limits);
+fn a_run_with_nothing_stated_is_met_within_ten_per_cent_and_told_for_people() {
+    let output = calibrate(&log(RUNS[2]), &[]);
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for words in
-        ["even ones of 60 requests", "--law ", "within 10 % everywhere", "1000000 (as stated)", "capacity: {"]
-    {
+    for words in [
+        "even ones of 300 requests",
+        "--law ",
+        "within 10 % everywhere",
+        "128 (seen: others waited while so many ran)",
+        "not seen to bind",
+        "capacity: {",
+    ] {
         assert!(told.contains(words), "{words}: {told}");
     }
 }

@@ -160,7 +160,7 @@ pub fn calibrate(log: &RequestLog, stated: StatedLimits) -> Result<Calibration, 
         return Err(format!("{} requests: at least {LEAST_REQUESTS} are needed", requests.len()));
     }
     let measured: Vec<Times> = requests.iter().map(Times::measured).collect();
-    let trial = Trial { requests, measured: &measured };
+    let trial = Trial { requests, measured: &measured, until: until(log) };
     let sequences = sequences(requests, stated.max_num_seqs);
     let mut best: Option<(f64, Vec<f64>, Limits)> = None;
     for limits in candidates(requests, stated, sequences) {
@@ -193,11 +193,11 @@ pub fn calibrate(log: &RequestLog, stated: StatedLimits) -> Result<Calibration, 
 pub fn score(log: &RequestLog, settings: EngineSettings) -> Result<Vec<Compared>, String> {
     let requests = &log.requests[..log.requests.len().min(MOST_REQUESTS)];
     let measured: Vec<Times> = requests.iter().map(Times::measured).collect();
-    let trial = Trial { requests, measured: &measured };
+    let trial = Trial { requests, measured: &measured, until: until(log) };
     let (simulated, _) = trial
         .simulated(settings)
         .ok_or("a request of the log is longer than the KV cache of these settings")?;
-    Ok(compare(&measured, &simulated, |_| true))
+    Ok(compare(&measured, &simulated, |index| trial.is_whole(index)))
 }
 
 fn start_point(start: LawTerms, limits: Limits) -> Vec<f64> {
@@ -212,6 +212,8 @@ fn start_point(start: LawTerms, limits: Limits) -> Vec<f64> {
 struct Trial<'a> {
     requests: &'a [LoggedRequest],
     measured: &'a [Times],
+    /// From here on requests that are left out ran too.
+    until: f64,
 }
 
 impl Trial<'_> {
@@ -219,10 +221,17 @@ impl Trial<'_> {
         nelder_mead::minimise(start, FIRST_STEP, trials, |point| {
             let settings = self.settings(point, limits);
             match self.simulated(settings) {
-                Some((times, _)) => distance(self.measured, &times, is_even),
+                Some((times, _)) => {
+                    distance(self.measured, &times, |index| is_even(index) && self.is_whole(index))
+                }
                 None => f64::INFINITY,
             }
         })
+    }
+
+    /// Did it end before anybody came who isn't simulated?
+    fn is_whole(&self, index: usize) -> bool {
+        self.requests[index].last_token_seconds <= self.until
     }
 
     fn settings(&self, point: &[f64], limits: Limits) -> EngineSettings {
@@ -318,11 +327,16 @@ impl Trial<'_> {
             requests: self.requests.len(),
             held_out: self.requests.len() / 2,
             preemptions,
-            scores: compare(self.measured, &simulated, |index| !is_even(index)),
+            scores: compare(self.measured, &simulated, |index| !is_even(index) && self.is_whole(index)),
             input_tokens_per_second: settings.input_tokens_per_second(),
             output_tokens_per_second: settings.output_tokens_per_second(context, 0.8),
         }
     }
+}
+
+/// When the first request that isn't simulated came.
+fn until(log: &RequestLog) -> f64 {
+    log.requests.get(MOST_REQUESTS).map_or(f64::INFINITY, |left_out| left_out.arrived_seconds)
 }
 
 fn is_even(index: usize) -> bool {

@@ -13,7 +13,8 @@ fn made_up(settings: EngineSettings, requests: u32, gap_seconds: f64) -> Request
         })
         .collect();
     let measured = vec![Times::default(); logged.len()];
-    let (times, _) = Trial { requests: &logged, measured: &measured }.simulated(settings).unwrap();
+    let (times, _) =
+        Trial { requests: &logged, measured: &measured, until: f64::INFINITY }.simulated(settings).unwrap();
     for (request, times) in logged.iter_mut().zip(times) {
         request.first_token_seconds = request.arrived_seconds + times.first_token;
         request.last_token_seconds = request.arrived_seconds + times.end_to_end;

@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     token_budget: Option<u32>,
     /// Fits nothing: scores this law, as `calibrate` prints it. Needs the three limits.
-    #[arg(long, value_name = "A,B,C,D,E", value_delimiter = ',', num_args = 5, requires_all = ["kv_tokens", "max_num_seqs", "token_budget"])]
+    #[arg(long, value_name = "A,B,C,D,E", value_delimiter = ',', requires_all = ["kv_tokens", "max_num_seqs", "token_budget"])]
     law: Option<Vec<f64>>,
     /// Print JSON.
     #[arg(long)]
