@@ -175,7 +175,7 @@ enum Played {
     Bound(f64),
     Priced(f32, f64),
     Ours(usize, Box<Ran>),
-    Split(usize, Steps),
+    Split(usize, Box<Steps>),
     Hpa(Box<Ran>),
     Constant(Box<Ran>),
     Fixed(FixedTarget, Score),
@@ -296,7 +296,8 @@ impl Backtest {
             Job::Split(at) => {
                 let contender = &self.settings.policies[at];
                 let terms = Terms { initial: initial(work, &contender.policy), ..*terms };
-                Played::Split(at, split::steps(&self.world(terms), contender, self.from, &self.done))
+                let steps = split::steps(&self.world(terms), contender, self.from, &self.done);
+                Played::Split(at, Box::new(steps))
             }
             Job::Hpa => Played::Hpa(self.watch(terms, WorkTargetHpa::new(work, min, max)).0),
             Job::Constant => {
@@ -355,8 +356,12 @@ impl Backtest {
                 }
             }
         }
-        found.steps =
-            steps.into_iter().filter_map(|(at, of)| Some((found.rows.get(at)?.clone(), of))).collect();
+        // The policies under test are the first rows, in their order.
+        let of_row = |(at, steps): (usize, Box<Steps>)| {
+            let (name, score, _) = found.rows.get(at)?;
+            Some((name.clone(), *score, steps))
+        };
+        found.steps = steps.into_iter().filter_map(of_row).collect();
         if let Some((target, score, any_good)) = rivals::best_in_hindsight(fixed) {
             let (min, max) = self.bounds();
             // Only the best of them is looked at again.
