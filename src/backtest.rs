@@ -393,8 +393,12 @@ impl Backtest {
                 }
             }
         }
-        found.steps =
-            steps.into_iter().filter_map(|(at, of)| Some((found.rows.get(at)?.clone(), *of))).collect();
+        // The policies under test are the first rows, in their order.
+        let of_row = |(at, steps): (usize, Box<Steps>)| {
+            let (name, score, _) = found.rows.get(at)?;
+            Some((name.clone(), *score, steps))
+        };
+        found.steps = steps.into_iter().filter_map(of_row).collect();
         if let Some((target, score, any_good)) = rivals::best_in_hindsight(fixed) {
             let (min, max) = self.bounds();
             // Only the best of them is looked at again.

@@ -97,7 +97,7 @@ pub(super) struct Findings {
     pub(super) priced: Vec<(f32, f64)>,
     pub(super) rows: Vec<Found>,
     /// Rows and what they pay with one ignorance fewer each.
-    pub(super) steps: Vec<(Found, Steps)>,
+    pub(super) steps: Vec<(String, Score, Box<Steps>)>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -117,8 +117,9 @@ impl Report {
             score,
             record,
         };
-        let split =
-            |((policy, score, _), steps): (Found, Steps)| steps.parts(policy, &score, bound_gpu_hours);
+        let split = |(policy, score, steps): (String, Score, Box<Steps>)| {
+            steps.parts(policy, &score, bound_gpu_hours)
+        };
         let scored_seconds = (work.len() - from) as f64 * SLOT_SECONDS;
         Self {
             days: work.len() as f64 * SLOT_SECONDS / 86_400.0,
