@@ -304,7 +304,7 @@ fn every_problem_of_a_scenario_is_told_at_once_with_its_line() {
         assert!(told.contains(problem), "{problem}\n{told}");
     }
     std::fs::write(&file, "peakReplicas: 5").unwrap();
-    refused(&[file.to_str().unwrap()], 64, "--trace: needed, unless a scenario says `trace`");
+    refused(&[file.to_str().unwrap()], 64, "unless a scenario says `trace`");
     std::fs::write(&file, format!("trace: {TRACE}\npeakReplicas: 5\nrivals: [nobody]")).unwrap();
     refused(&[file.to_str().unwrap()], 64, "rivals");
     refused(&["/no/such/scenario.yaml"], 1, "/no/such/scenario.yaml");
@@ -359,7 +359,7 @@ fn csv_and_the_page_are_the_same_bytes_for_the_same_input() {
     assert!(seen[0] == seen[1]);
     let csv = String::from_utf8(seen[0].0.clone()).unwrap();
     let columns = csv.lines().next().unwrap().split(',').count();
-    assert_eq!((csv.lines().count(), columns), (6, 13), "{csv}");
+    assert_eq!((csv.lines().count(), columns), (15, 13), "{csv}");
     let page = String::from_utf8(seen[0].1.clone()).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("Where the excess goes"));
     refused(&["--trace", TRACE, "--peak-replicas", "6", "--json", "--csv"], 64, "--csv");

@@ -144,6 +144,24 @@ fn under_more_load_than_it_can_serve_kv_saturates_and_requests_are_preempted() {
 }
 
 #[test]
+fn what_waits_is_counted_as_it_stands_preempted_requests_included() {
+    let mut engine = EngineModel::new(small(), Moment::START);
+    for n in 0..60_u32 {
+        let sent = f64::from(n) * 0.05;
+        engine.advance(at(sent));
+        engine.arrive(request(u64::from(n), sent, 50 + n % 40, 60 + n % 40), at(sent));
+        let never = engine.never_admitted_requests().count();
+        assert_eq!(engine.never_admitted_count(), never);
+        let prompts: u64 = engine.never_admitted_requests().map(|request| u64::from(request.input)).sum();
+        assert!(engine.waiting_prompt_tokens() >= prompts);
+        assert!(never > 0 || engine.metrics().preemptions > 0 || engine.waiting_prompt_tokens() == 0);
+    }
+    engine.advance(at(3_600.0));
+    assert!(engine.metrics().preemptions > 0, "or this shows nothing");
+    assert_eq!((engine.never_admitted_count(), engine.waiting_prompt_tokens()), (0, 0));
+}
+
+#[test]
 fn an_aborted_engine_accounts_for_every_request() {
     let mut engine = EngineModel::new(small(), Moment::START);
     for id in 0..40 {

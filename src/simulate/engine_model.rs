@@ -69,6 +69,8 @@ pub enum EventKind {
 pub struct EngineModel {
     settings: EngineSettings,
     waiting: VecDeque<Sequence>,
+    /// Prompt tokens of those: a sum over a long queue in every slot would be most of the work.
+    waiting_prompt_tokens: u64,
     /// In the order of admission. The first of them may be counted by `decoders` instead of kept up to date here.
     running: Vec<Sequence>,
     decoders: Decoders,
@@ -93,6 +95,7 @@ impl EngineModel {
         Self {
             settings,
             waiting: VecDeque::new(),
+            waiting_prompt_tokens: 0,
             running: Vec::new(),
             decoders: Decoders::default(),
             free_blocks: settings.usable_blocks(),
@@ -154,7 +157,13 @@ impl EngineModel {
     /// Prompt tokens of the waiting requests.
     #[must_use]
     pub fn waiting_prompt_tokens(&self) -> u64 {
-        self.waiting.iter().map(|s| u64::from(s.request.input)).sum()
+        self.waiting_prompt_tokens
+    }
+
+    /// How many never ran yet. Those that did and wait again stand before all others.
+    #[must_use]
+    pub fn never_admitted_count(&self) -> usize {
+        self.waiting.len() - self.waiting.iter().take_while(|s| s.admitted.is_some()).count()
     }
 
     /// Requests that never ran yet.
@@ -191,6 +200,7 @@ impl EngineModel {
             self.events.push(EngineEvent { request, at: now, kind: EventKind::Refused });
             return;
         }
+        self.waiting_prompt_tokens += u64::from(request.input);
         self.waiting.push_back(Sequence::queued(request, now));
         if self.step_ends.is_none() {
             self.begin_step(now);
@@ -210,6 +220,7 @@ impl EngineModel {
     /// Stops the engine: everything in it is aborted. vLLM doesn't count these anywhere.
     pub fn abort(&mut self, at: Moment) {
         self.advance(at);
+        self.waiting_prompt_tokens = 0;
         let aborted = self.running.drain(..).chain(self.waiting.drain(..));
         self.events.extend(aborted.map(|s| EngineEvent {
             request: s.request,
@@ -277,6 +288,7 @@ impl EngineModel {
         last.scheduled = 0;
         last.preemptions += 1;
         self.metrics.preemptions += 1;
+        self.waiting_prompt_tokens += u64::from(last.request.input);
         self.waiting.push_front(last);
     }
 
@@ -284,6 +296,7 @@ impl EngineModel {
     fn admit_waiting(&mut self, step: &mut StepSum, at: Moment) {
         while step.budget > 0 && self.front_fits() {
             let Some(mut sequence) = self.waiting.pop_front() else { return };
+            self.waiting_prompt_tokens -= u64::from(sequence.request.input);
             let cached = sequence.request.cached.min(sequence.known() - 1);
             sequence.computed = cached;
             let tokens = sequence.pending().min(step.budget);

@@ -184,7 +184,7 @@ impl World {
             let Some(engine) = replica.engine() else { continue };
             let gauges = engine.metrics().gauges;
             running += u64::from(gauges.running);
-            in_engines += engine.never_admitted().count() as u64;
+            in_engines += engine.never_admitted_count() as u64;
             if replica.serves() {
                 serving += 1;
                 kv += f64::from(gauges.used_blocks) / f64::from(engine.settings().usable_blocks().max(1));

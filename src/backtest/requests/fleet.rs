@@ -9,7 +9,7 @@ use super::arrivals::ArrivingRequest;
 use super::score::{RequestScore, Tally};
 use super::{RequestSettings, rival};
 use crate::decision::policy::TokenRates;
-use crate::simulate::engine_model::{EngineEvent, EventKind};
+use crate::simulate::engine_model::{EngineEvent, EngineModel, EventKind};
 use crate::simulate::router::Routed;
 use crate::simulate::{Cluster, Moment, Request};
 
@@ -94,7 +94,7 @@ impl Fleet {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let engines = self.cluster.replicas().iter().filter_map(|replica| replica.engine());
-        let in_engines: usize = engines.map(|engine| engine.never_admitted().count()).sum();
+        let in_engines: usize = engines.map(EngineModel::never_admitted_count).sum();
         (self.cluster.router().held() + in_engines) as u64
     }
 

@@ -97,6 +97,9 @@ impl Building {
     /// Adds the next bin to the slots that it covers, each by its share.
     fn spread(&mut self, arrivals: Arrivals, width: f64) -> Result<Wants, String> {
         let (start, end) = (self.bins as f64 * width, (self.bins + 1) as f64 * width);
+        if self.slots.is_past(start) {
+            return Ok(Wants::NoMore);
+        }
         self.bins += 1;
         self.slots.spread(start, end, arrivals)
     }

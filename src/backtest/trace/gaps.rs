@@ -79,6 +79,9 @@ pub fn trace(
             output_tokens: point.output_tokens.or(before.output_tokens),
         };
         let start = filled.steps as f64 * step_seconds;
+        if slots.is_past(start) {
+            break;
+        }
         filled.steps += 1;
         if slots.spread(start, start + step_seconds, arrivals(&before)?)? == Wants::NoMore {
             break;

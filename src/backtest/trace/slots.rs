@@ -33,6 +33,11 @@ impl Slots {
         Trace { slots: self.slots, bin_seconds, rows }
     }
 
+    /// Does this time, seconds, lie after all that is wanted?
+    pub(super) fn is_past(&self, seconds: f64) -> bool {
+        (seconds / SLOT_SECONDS + NO_SHARE).floor() as usize >= self.wanted
+    }
+
     /// What arrived evenly between two times, seconds.
     pub(super) fn spread(&mut self, start: f64, end: f64, arrivals: Arrivals) -> Result<Wants, String> {
         let mut slot = (start / SLOT_SECONDS + NO_SHARE).floor() as usize;
