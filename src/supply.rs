@@ -133,6 +133,8 @@ pub struct ScaleFacts {
     pub create_refused: Option<String>,
     /// The HPA's `behavior.scaleUp.tolerance` as the ScaledObject sets it; None where it doesn't or can't be read.
     pub tolerance: Option<f64>,
+    /// The HPA itself was read, and it sets no tolerance: the cluster's own is in force.
+    pub hpa_sets_no_tolerance: bool,
     /// `minReplicaCount`.
     pub min_replicas: Option<u32>,
     /// `maxReplicaCount`.

@@ -27,6 +27,12 @@ pub(super) fn tier(section: &Section<'_>, tier: &TierSettings, warnings: &mut Pr
     let policy = &tier.policy;
     policy_warnings(section, policy, warnings);
     scrape_warnings(&section.section("scrape"), tier, warnings);
+    if policy.min == 0 && tier.activator.is_none() {
+        warnings.push(
+            &section.section("replicas").place_of("min"),
+            "nothing wakes this tier from 0 but its floors and other triggers of its ScaledObject: write an `activator`, the queue in front of it",
+        );
+    }
     if policy.capacity.prior_source == profiles::CONSERVATIVE_NAME {
         let rates = policy.capacity.prior;
         let meanwhile = if policy.capacity.learn { " until it is learned" } else { "" };

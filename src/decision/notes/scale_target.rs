@@ -6,6 +6,9 @@ use crate::supply::ScaleFacts;
 /// KEDA's own `maxReplicaCount` where a ScaledObject gives none (`defaultHPAMaxReplicas` in its scaled object controller).
 const KEDA_DEFAULT_MAX: u32 = 100;
 
+/// `--horizontal-pod-autoscaler-tolerance` of kube-controller-manager unless set.
+const CLUSTER_TOLERANCE: f64 = 0.1;
+
 /// Notes of one sort: the page is read at night.
 const MOST_NOTES: usize = 10;
 
@@ -15,6 +18,14 @@ pub(super) fn of(policy: &Policy, scale: &ScaleFacts) -> Vec<String> {
         notes.push(format!("the ScaledObject is paused ({paused}): KEDA scales nothing"));
     }
     bounds(&mut notes, policy, scale);
+    if scale.hpa_sets_no_tolerance && policy.dead_band.tolerance < CLUSTER_TOLERANCE {
+        notes.push(format!(
+            "the HPA sets no tolerance, and hpa.tolerance is {}: unless kube-controller-manager's own was set so, changes below \
+             {:.0} % are swallowed, floors among them",
+            policy.dead_band.tolerance,
+            CLUSTER_TOLERANCE * 100.0
+        ));
+    }
     notes.extend(scale.warnings.iter().take(MOST_NOTES).cloned());
     notes
 }
@@ -95,6 +106,18 @@ mod tests {
             told(&policy(), &keeps(50)),
             "the ScaledObject keeps at least 50 (minReplicaCount), above max 40"
         );
+    }
+
+    #[test]
+    fn a_tolerance_that_only_the_file_knows_of_is_told() {
+        let mut policy = policy();
+        policy.dead_band.tolerance = 0.0;
+        let unset = ScaleFacts { hpa_sets_no_tolerance: true, ..ScaleFacts::default() };
+        let note = told(&policy, &unset);
+        assert!(note.starts_with("the HPA sets no tolerance, and hpa.tolerance is 0:"), "{note}");
+        assert_eq!(told(&policy, &ScaleFacts::default()), "", "nobody has read the HPA");
+        policy.dead_band.tolerance = 0.1;
+        assert_eq!(told(&policy, &unset), "");
     }
 
     #[test]

@@ -36,6 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A watch that has failed for this long knows nothing of now: a list may be as old as the watch's own time-out.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 
+/// How long all reads of a scale target together may take. One that hangs must not keep the pods from being told: the watch
+/// of them goes on.
+const READ_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Ordered replicas that aren't there for this long make it worth asking why.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 
@@ -91,11 +95,17 @@ impl TierSource {
             if moved {
                 state = TargetState { target, ..TargetState::default() };
             }
-            // One that isn't there yet may be any moment.
-            let every = if state.scaled.is_some() { READ_EVERY } else { LOOK_EVERY };
+            // One that isn't there yet may be any moment, and counts that contradict the pods may be old.
+            let known = pods.now();
+            let settled = state.scaled.as_ref().is_some_and(|scaled| picks_what_there_is(scaled, &known));
+            let every = if settled { READ_EVERY } else { LOOK_EVERY };
             if moved || read_at.is_none_or(|at| at.elapsed() >= self.clock.real(every)) {
                 read_at = Some(tokio::time::Instant::now());
-                self.read_target(&mut state, asking).await;
+                let reading = self.read_target(&mut state, asking);
+                if tokio::time::timeout(READ_PATIENCE, reading).await.is_err() && state.scaled.is_none() {
+                    let why = "the API server doesn't say what the scale target is";
+                    state.trouble = Some(Trouble::Failed(why.to_owned()));
+                }
             }
             let now = self.clock.now();
             let discovered = self.discovered(&state, &pods.now(), &objects, asking, warning, now);
@@ -180,6 +190,14 @@ impl TierSource {
         let (Some(target), Some(scaled)) = (&state.target, &state.scaled) else {
             return Discovered::Unknown { why: "the scale target has not been read yet".to_owned() };
         };
+        if !picks_what_there_is(scaled, pods) {
+            return Discovered::Unknown {
+                why: format!(
+                    "{target} says that it has {} replicas, and its selector {} picks no pod",
+                    scaled.current, scaled.selector_text
+                ),
+            };
+        }
         let chosen: Vec<&PodRecord> = pods
             .items
             .values()
@@ -215,6 +233,7 @@ impl TierSource {
                     );
                 }
                 facts.tolerance = state.hpa_tolerance;
+                facts.hpa_sets_no_tolerance = state.hpa_tolerance.is_none();
             }
         }
         warnings.sort();
@@ -292,6 +311,12 @@ impl TierSource {
             start: Some(start),
         }
     }
+}
+
+/// A scale that has replicas, and whose selector picks none, says nothing about who they are: it must not be taken for zero.
+fn picks_what_there_is(scaled: &Scaled, pods: &View<PodRecord>) -> bool {
+    let mut all = pods.items.values();
+    scaled.current == 0 || all.any(|pod| !pod.is_over() && scaled.selector.matches(&pod.labels))
 }
 
 fn publish(tier: &TierId, published: &watch::Sender<Discovered>, discovered: Discovered) {
