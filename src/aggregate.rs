@@ -329,5 +329,5 @@ fn lost_sight(observed: &mut [ReplicaObservation]) {
 }
 
 fn bounded(text: &str) -> String {
-    text.chars().take(MAX_REASON_CHARACTERS).collect()
+    crate::units::shortened(text, MAX_REASON_CHARACTERS)
 }

@@ -83,7 +83,7 @@ impl Changes {
             to: answer,
             demand: decision.demand,
             reason: decision.binding().kind.name(),
-            because: because(decision).chars().take(MOST_LETTERS).collect(),
+            because: crate::units::shortened(&because(decision), MOST_LETTERS),
         };
         if self.kept.len() - self.bucket_begins < self.most_a_bucket {
             self.kept.push(change);

@@ -6,10 +6,17 @@ use chrono::{DateTime, Utc};
 
 use super::pod::{Container, PodRecord, Waiting};
 use crate::supply::{Phase, Stage, Start};
-use crate::units::since;
+use crate::units::{format_span, shortened, since};
 
 /// Characters kept of a message of Kubernetes: enough for the scheduler's reason, and a bound for a page of it.
 const MAX_WHY: usize = 240;
+
+/// See [`crash_loop`]: one restart is an accident.
+const FEWEST_RESTARTS: u32 = 2;
+/// See [`crash_loop`].
+const LONGEST_OF_A_LOOP: Duration = Duration::from_mins(10);
+/// See [`crash_loop`]: it has come further than before.
+const STEADIED: Duration = Duration::from_secs(10);
 
 /// Reasons for which a container waits that no waiting cures. From the kubelet (`pkg/kubelet/images`,
 /// `pkg/kubelet/kuberuntime`), each with its word for people.
@@ -57,7 +64,7 @@ impl Life {
             return Self { phase: Phase::Ready, since: pod.ready.since, start };
         }
         if let Some((why, at)) = blocked(pod, engine, node_wait, now) {
-            start.blocked = Some(why.chars().take(MAX_WHY).collect());
+            start.blocked = Some(shortened(&why, MAX_WHY));
             return Self { phase: Phase::Blocked, since: at.or(Some(pod.created)), start };
         }
         Self { phase: Phase::Starting, since: Some(pod.created), start }
@@ -123,6 +130,9 @@ fn blocked(
         }
         return None;
     }
+    if let Some(looping) = engine.and_then(|engine| crash_loop(engine, now)) {
+        return Some((looping, None));
+    }
     let init = pod.init_containers.iter().filter_map(|init| init.waiting.as_ref());
     let others = pod.containers.iter().filter_map(|container| container.waiting.as_ref());
     let word = init.chain(others).find_map(|waiting| Some((word(waiting)?, waiting)));
@@ -133,6 +143,18 @@ fn blocked(
         _ => waiting.message.clone(),
     };
     Some((format!("{word}: {detail}"), None))
+}
+
+/// A container that runs once more, and not yet for longer than it did before it crashed. Between two crashes a loop looks
+/// like a start: taken for one it would keep its tier awake for ever. A run of ten minutes is none of a loop: the kubelet's
+/// back-off begins anew after it (`MaxContainerBackOff` and twice that, Kubernetes).
+fn crash_loop(engine: &Container, now: DateTime<Utc>) -> Option<String> {
+    let (started, ran) = (engine.started?, engine.last_ran?);
+    if engine.restarts < FEWEST_RESTARTS || ran >= LONGEST_OF_A_LOOP || since(now, started) > ran + STEADIED {
+        return None;
+    }
+    let end = engine.last_end.as_deref().unwrap_or("it ended");
+    Some(format!("crash loop: {end} after {}, restarted {} times", format_span(ran), engine.restarts))
 }
 
 fn word(waiting: &Waiting) -> Option<&'static str> {

@@ -2,10 +2,16 @@
 //! these and drops the rest.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::units::since;
+
+/// After its deadline a pod goes within seconds, unless nobody is there who could tell.
+const OVERDUE: Duration = Duration::from_mins(5);
 
 /// The annotations that are kept: those that say where the metrics page is, and the size of a LeaderWorkerSet group.
 const KEPT_ANNOTATIONS: [&str; 3] = [PORT_ANNOTATION, PATH_ANNOTATION, super::groups::SIZE_ANNOTATION];
@@ -28,6 +34,8 @@ pub(super) struct PodRecord {
     pub(super) created: DateTime<Utc>,
     /// When it was told to go.
     pub(super) deleted: Option<DateTime<Utc>>,
+    /// When the kubelet kills it at the latest, once it was told to go.
+    pub(super) gone_by: Option<DateTime<Utc>>,
     pub(super) scheduled: Condition,
     pub(super) initialised: Condition,
     pub(super) ready: Condition,
@@ -68,6 +76,8 @@ pub(super) struct Container {
     pub(super) waiting: Option<Waiting>,
     /// How it ended the last time.
     pub(super) last_end: Option<String>,
+    /// How long it ran the last time.
+    pub(super) last_ran: Option<Duration>,
 }
 
 /// Why a container waits.
@@ -83,7 +93,8 @@ impl PodRecord {
         let metadata = pod.metadata;
         let spec = pod.spec.unwrap_or_default();
         let status = pod.status.unwrap_or_default();
-        let deleted = metadata.deletion_timestamp.as_ref().and_then(chrono_time).map(|at| {
+        let gone_by = metadata.deletion_timestamp.as_ref().and_then(chrono_time);
+        let deleted = gone_by.map(|at| {
             // The timestamp is the deadline of the grace period, not its beginning.
             at - chrono::TimeDelta::seconds(
                 metadata.deletion_grace_period_seconds.unwrap_or(0).clamp(0, 86_400),
@@ -110,6 +121,7 @@ impl PodRecord {
                 .filter(|(key, _)| KEPT_ANNOTATIONS.contains(&key.as_str()))
                 .collect(),
             deleted,
+            gone_by,
             containers,
             init_containers: status.init_container_statuses.iter().flatten().map(InitContainer::of).collect(),
             scheduled: Condition::of(&status, "PodScheduled"),
@@ -118,6 +130,12 @@ impl PodRecord {
             ip: status.pod_ip.filter(|ip| !ip.is_empty()),
             phase: status.phase.unwrap_or_default(),
         })
+    }
+
+    /// It was to be gone long ago: its node is dead, or a finalizer holds its record. Nothing is served there any more, its
+    /// address may be another pod's by now, and its GPU is not this tier's to give back.
+    pub(super) fn is_overdue(&self, now: DateTime<Utc>) -> bool {
+        self.gone_by.is_some_and(|by| since(now, by) > OVERDUE)
     }
 
     /// It has ended for good and holds nothing any more; its controller makes another.
@@ -169,6 +187,10 @@ impl Container {
             started: state.running.and_then(|running| running.started_at).as_ref().and_then(chrono_time),
             restarts: seen.map_or(0, |seen| u32::try_from(seen.restart_count).unwrap_or(0)),
             waiting: state.waiting.map(Waiting::of),
+            last_ran: last.as_ref().and_then(|end| {
+                let time = |time: &Option<Time>| time.as_ref().and_then(chrono_time);
+                Some(since(time(&end.finished_at)?, time(&end.started_at)?))
+            }),
             last_end: state.terminated.or(last).map(|end| {
                 format!(
                     "exit code {}{}",
@@ -218,6 +240,7 @@ pub(super) mod fixtures {
             restarts: 0,
             waiting: None,
             last_end: None,
+            last_ran: None,
         }
     }
 
@@ -232,6 +255,7 @@ pub(super) mod fixtures {
             phase: "Pending".into(),
             created: at("00:00"),
             deleted: None,
+            gone_by: None,
             scheduled: Condition::default(),
             initialised: Condition::default(),
             ready: Condition::default(),

@@ -206,6 +206,15 @@ impl TierSource {
             .collect();
         let mut warnings = state.warnings.clone();
         warnings.extend(several);
+        let (overdue, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|pod| pod.is_overdue(now));
+        if let Some(first) = overdue.first() {
+            warnings.push(format!(
+                "{} should have been gone for minutes and is not counted any more, such as {}: is its node dead, or does a \
+                 finalizer hold it?",
+                if overdue.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", overdue.len()) },
+                first.name
+            ));
+        }
         if let Some((_, trouble)) = &objects.trouble {
             warnings
                 .push(format!("bounds, pauses and metricType of the ScaledObject are unknown: {trouble}"));

@@ -125,3 +125,32 @@ fn a_pod_that_is_told_to_go_is_terminating_whatever_else_it_is() {
     let life = life(&pod, "02:05");
     assert_eq!((life.phase, life.since), (Phase::Terminating, Some(at("02:00"))));
 }
+
+#[test]
+fn between_two_crashes_a_loop_is_no_start() {
+    let mut pod = pod("a");
+    pod.scheduled = holds("00:01");
+    pod.ready = fails("00:01", "ContainersNotReady", "");
+    let engine = &mut pod.containers[0];
+    engine.last_end = Some("exit code 1".into());
+    engine.last_ran = Some(Duration::from_secs(40));
+    engine.started = Some(at("20:00"));
+    engine.restarts = 1;
+    assert_eq!(life(&pod, "20:05").phase, Phase::Starting, "one restart is an accident");
+    pod.containers[0].restarts = 3;
+    let looping = life(&pod, "20:05");
+    let told = "crash loop: exit code 1 after 40s, restarted 3 times";
+    assert_eq!((looping.phase, looping.start.blocked.as_deref()), (Phase::Blocked, Some(told)));
+    assert_eq!(life(&pod, "20:51").phase, Phase::Starting, "it has come further than before");
+    pod.containers[0].last_ran = Some(Duration::from_hours(3));
+    assert_eq!(life(&pod, "20:05").phase, Phase::Starting, "it served for hours");
+}
+
+#[test]
+fn a_pod_that_should_have_been_gone_for_minutes_is_overdue() {
+    let mut pod = pod("a");
+    assert!(!pod.is_overdue(at("59:00")));
+    pod.gone_by = Some(at("10:00"));
+    assert!(!pod.is_overdue(at("14:00")));
+    assert!(pod.is_overdue(at("15:01")));
+}
