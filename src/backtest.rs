@@ -25,6 +25,7 @@ use crate::decision::Policy;
 use crate::decision::policy::TokenRates;
 use crate::simulate::autoscaler::AutoscalerSettings;
 
+mod against;
 mod bound;
 pub mod calibrate;
 pub mod changes;
@@ -52,8 +53,7 @@ use changes::Changes;
 use fleet::{Controller, Terms, play};
 use ours::{Insight, Scaler, World};
 use report::{Findings, Record};
-use rival::Rival;
-use rivals::{Chained, EngineFacts, Entry, Facts, FixedTarget};
+use rivals::{Chained, Entry, FixedTarget};
 use score::{Score, Tally};
 use series::Watched;
 use split::Steps;
@@ -317,38 +317,6 @@ impl Backtest {
         }
     }
 
-    /// A rival, the bounds that it keeps to, and the fleet that it begins with.
-    fn rival(&self, entry: &Entry) -> (Box<dyn Rival + Send>, (u32, u32), u32) {
-        let ((min, max), initial) = (self.bounds(), self.terms.initial);
-        match entry.played() {
-            rivals::Played::Rule(rule) => (rule(&self.facts()), (min, max), initial),
-            rivals::Played::Oracle => {
-                let schedule = rivals::foresee(&self.work, &self.terms, max);
-                let first = schedule.first().copied().unwrap_or(initial);
-                (Box::new(rivals::Oracle::new(schedule)), (min, max), first.clamp(min, max))
-            }
-            // The sweep is played as so many fixed targets; what they are measured against is constant.
-            rivals::Played::StaticPeak | rivals::Played::BestFixed => {
-                let replicas = self.constant;
-                (Box::new(rivals::Constant { replicas }), (replicas, replicas), replicas)
-            }
-        }
-    }
-
-    fn facts(&self) -> Facts {
-        let work = &self.work;
-        let requests: f64 = work.slots().iter().map(|slot| slot.requests).sum();
-        Facts {
-            rates: self.settings.rates,
-            requests_per_second: requests / (work.total() as f64 * work.unit_seconds()),
-            // No rule that a fluid can be played by goes by its engine.
-            engine: EngineFacts::default(),
-            peak_replicas: (work.peak - 1e-9).ceil() as u32,
-            max: self.bounds().1,
-            begins: self.settings.begins,
-        }
-    }
-
     /// The bounds that rivals keep to.
     fn bounds(&self) -> (u32, u32) {
         self.settings.policies.first().map_or((1, 1), |first| (first.policy.min, first.policy.max))
@@ -389,7 +357,7 @@ impl Backtest {
                 Played::Fixed(target, score) => fixed.push((target, score)),
                 Played::Rival(entry, ran) => {
                     let title = rivals::title(entry, self.constant);
-                    played_rivals.push((place(entry.name), title, ran.score, ran.record));
+                    played_rivals.push((against::place(entry.name), title, ran.score, ran.record));
                 }
             }
         }
@@ -405,17 +373,12 @@ impl Backtest {
             let again = self.settings.details.then(|| target.controller(&self.work, min, max));
             let record = again.and_then(|fixed| self.watch(&self.terms, fixed).0.record);
             let mark = if any_good { "" } else { ", fewest late minutes" };
-            played_rivals.push((place("best-fixed"), format!("{target}{mark}"), score, record));
+            played_rivals.push((against::place("best-fixed"), format!("{target}{mark}"), score, record));
         }
         played_rivals.sort_by_key(|(place, ..)| *place);
         found.rows.extend(played_rivals.into_iter().map(|(_, name, score, record)| (name, score, record)));
         Report::new(&self.settings, &self.terms, &self.work, (self.rows_read, self.from), found)
     }
-}
-
-/// Where a rival stands in the report, after the policies under test.
-fn place(name: &str) -> usize {
-    rivals::names().take_while(|other| *other != name).count()
 }
 
 /// The replicas that the first minute needs at the usual target.
