@@ -289,7 +289,7 @@ impl Trial<'_> {
                     left -= 1;
                     *place = Times::of(place.first_token, since, request.output);
                 }
-                EventKind::Refused | EventKind::Aborted => return None,
+                EventKind::Refused | EventKind::TurnedAway | EventKind::Aborted => return None,
                 EventKind::Admitted => {}
             }
         }

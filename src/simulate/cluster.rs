@@ -295,12 +295,12 @@ impl Cluster {
         let request = routed.request;
         let Some(index) = self.router.choose(&self.replicas, routed.prefix.as_deref()) else {
             if !self.router.hold(routed) {
-                self.events.push(EngineEvent { request, at, kind: EventKind::Refused });
+                self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
             }
             return;
         };
         if self.replicas[index].outstanding() >= MOST_OUTSTANDING {
-            self.events.push(EngineEvent { request, at, kind: EventKind::Refused });
+            self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
             return;
         }
         let request = self.with_cached(index, request, routed.prefix.as_deref());

@@ -60,6 +60,8 @@ pub enum EventKind {
     Finished,
     /// It is longer than `max_model_len`.
     Refused,
+    /// The router had no room for it.
+    TurnedAway,
     /// The engine was stopped under it.
     Aborted,
 }

@@ -45,7 +45,7 @@ impl Tally {
             EventKind::FirstToken => self.first_token.observe(event.at.picos_since(arrived), 1),
             EventKind::Finished => self.finished += 1,
             EventKind::Aborted => self.aborted += 1,
-            EventKind::Refused => self.refused += 1,
+            EventKind::Refused | EventKind::TurnedAway => self.refused += 1,
         }
     }
 
@@ -87,7 +87,7 @@ impl Tally {
         self.aborted
     }
 
-    /// Requests too long for the engine.
+    /// Requests too long for the engine, or too many for the router.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused

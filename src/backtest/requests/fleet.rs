@@ -157,6 +157,7 @@ impl Fleet {
             }
             EventKind::Finished => self.tally.finished(),
             EventKind::Refused => self.tally.refused(request),
+            EventKind::TurnedAway => self.tally.turned_away(),
             EventKind::Aborted => self.tally.cut_off(),
         }
     }

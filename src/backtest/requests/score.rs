@@ -221,7 +221,12 @@ impl Tally {
         self.cut_off += 1;
     }
 
-    /// Lost, and never queued: its work is not late.
+    /// Too many wait: lost, and its work is late.
+    pub(super) fn turned_away(&mut self) {
+        self.refused += 1;
+    }
+
+    /// Too long for the engine: lost, and its work is not late, as more replicas would not have helped.
     pub(super) fn refused(&mut self, request: &Request) {
         self.refused += 1;
         self.lateness.admitted(request, request.arrived);
@@ -314,17 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_is_late_and_what_was_refused_is_lost_instead() {
+    fn what_never_ran_is_late_and_what_was_too_long_is_lost_instead() {
         let mut tally = Tally::new(RATES, Duration::from_secs(5));
         for n in 0..4 {
             tally.arrived(&request(f64::from(n)));
         }
         tally.admitted(&request(0.0), Moment::from_seconds(0.5));
         tally.refused(&request(1.0));
+        tally.turned_away();
         tally.cut_off();
         let score = tally.score(Duration::from_secs(60), 1.0, 0, 1);
+        // Of four: one ran, one was too long, one was turned away and one never ran.
         assert!((score.late_work - 0.5).abs() < 1e-12);
-        assert_eq!((score.lost(), score.refused, score.cut_off, score.late_minutes), (2, 1, 1, 1));
+        assert_eq!((score.lost(), score.refused, score.cut_off, score.late_minutes), (3, 2, 1, 1));
     }
 
     #[test]

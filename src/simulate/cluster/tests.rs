@@ -185,5 +185,5 @@ fn a_router_that_holds_all_it_can_refuses() {
     }
     let refused = events(&mut cluster);
     assert_eq!(refused.len(), 3);
-    assert!(refused.iter().all(|event| event.kind == EventKind::Refused));
+    assert!(refused.iter().all(|event| event.kind == EventKind::TurnedAway));
 }

@@ -201,7 +201,7 @@ fn note(counts: &mut Counts, queue_millis: &mut Histogram<u64>, event: &EngineEv
         }
         EventKind::FirstToken => {}
         EventKind::Finished => counts.done += 1,
-        EventKind::Refused => counts.refused += 1,
+        EventKind::Refused | EventKind::TurnedAway => counts.refused += 1,
         EventKind::Aborted => counts.lost += 1,
     }
 }
