@@ -20,7 +20,7 @@ pub struct Seen {
     pub at: Moment,
     /// `spec.replicas`.
     pub spec: u32,
-    /// `status.replicas`: pods that exist, whatever their state, those that go included.
+    /// `status.replicas`: pods that exist, but for those that go, as a ReplicaSet counts.
     pub status: u32,
     /// The replicas that serve, the oldest first, each with what its own page tells.
     pub ready: Vec<SeenReplica>,
