@@ -47,6 +47,7 @@ mod sight;
 #[cfg(test)]
 pub(crate) mod fixtures;
 
+pub use ahead::forecast::Forecasted;
 pub use blocked::{BlockedCapacity, BlockedReason};
 pub use cold_start::{ColdStart, PathStarts, StageTime, StartPath};
 pub use explanation::{Answer, Ask, Bound, BoundKind, Capacity, Decision, Known, Reason, SignalKind};
@@ -90,6 +91,16 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     let capacity = ReplicaCapacity::of(policy, observation, memory, &lengths);
     let load = Load::of(observation, memory, &capacity, &sight);
     let coming = Coming::of(observation, memory, &horizon, now, watched);
+    let forecast = ahead::forecast::Asked {
+        policy,
+        observation,
+        memory,
+        load: &load,
+        shape: &lengths,
+        rates: capacity.rates,
+        horizon: &horizon,
+    };
+    let forecast = forecast.ask(now, watched);
     let scene = Scene {
         policy,
         observation,
@@ -98,6 +109,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         capacity: &capacity,
         shape: &lengths,
         coming: &coming,
+        token_target: forecast.as_ref().map_or(policy.signals.tokens.target, |_| 1.0),
     };
     let considered = asks::all(&scene, watched);
     let demand = demand(policy, observation, &load, &considered);
@@ -115,6 +127,9 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     if let Some(ahead) = &ahead {
         bounds.need(BoundKind::WarmPool, whole(ahead.low), ahead.because.clone());
     }
+    if let Some(forecast) = forecast.as_ref().filter(|_| !matches!(sight, Sight::Blind(_))) {
+        bounds.need(BoundKind::Forecast, forecast.replicas, forecast.because.clone());
+    }
     if let Some(FloorNow { replicas, because }) = &floor {
         bounds.need(BoundKind::Floor, *replicas, because.clone());
     }
@@ -124,12 +139,14 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     in_use(&mut bounds, observation, memory, &load);
 
     let blind = blindness(&sight, &load, &considered, demand.as_ref());
-    let descent = Descent { policy, observation, memory, horizon, watched };
+    let hold = forecast.as_ref().map_or(horizon.hold, |forecast| forecast.hold);
+    let descent = Descent { policy, observation, memory, horizon, watched, hold };
     let settled = if let Some(blind) = &blind {
         descent.blind(&mut bounds, blind, floor.as_ref())
     } else {
         let high = demand.as_ref().map_or(0.0, |d| d.high).max(ahead.as_ref().map_or(0.0, |a| a.high));
-        descent.seen(&mut bounds, whole(high), coming.credits(), &considered);
+        let high = whole(high).max(forecast.as_ref().map_or(0, |forecast| forecast.replicas));
+        descent.seen(&mut bounds, high, coming.credits(), &considered);
         Some(bounds.settle())
     };
 
@@ -152,6 +169,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         answer,
         demand: demand_shown,
         ahead: ahead.map(|ahead| ahead.low),
+        forecast,
         asks: considered.into_iter().map(Considered::shown).collect(),
         bounds: bounds.into_list(),
         winner,
@@ -347,6 +365,7 @@ fn floors_only(
         asks: Vec::new(),
         demand: None,
         ahead: None,
+        forecast: None,
         bounds: bounds.into_list(),
         winner,
         held,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pure rooms (no clock, no file, no network, no async): [`units`], [`quantile`], [`supply`], [`exposition`],
-//! [`engines`], [`aggregate`], [`schedule`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
+//! [`engines`], [`aggregate`], [`schedule`], [`forecast`], [`decision`]. `tests/dependency_direction.rs` keeps them so.
 
 pub mod aggregate;
 pub mod backtest;
@@ -22,6 +22,7 @@ pub mod control_loop;
 pub mod decision;
 pub mod engines;
 pub mod exposition;
+pub mod forecast;
 pub mod history;
 pub mod peers;
 pub mod quantile;

@@ -94,7 +94,12 @@ fn the_full_example_shows_the_defaults_but_where_it_says_otherwise() {
     // Their lines say `default:`.
     assert_eq!(
         differing,
-        ["/tiers/0/hpa/tolerance", "/tiers/0/signals/latency/weight", "/tiers/0/source/dns/scheme"]
+        [
+            "/tiers/0/forecast/mode",
+            "/tiers/0/hpa/tolerance",
+            "/tiers/0/signals/latency/weight",
+            "/tiers/0/source/dns/scheme"
+        ]
     );
 }
 

@@ -125,6 +125,7 @@ pub(super) const TIER: &[Key] = &[
     Key::section("capacity", CAPACITY, "What one replica can serve."),
     Key::optional("floors", Kind::Sections { keys: FLOOR, most: MAX_FLOORS, inherit: None }, "Replicas promised by the clock, ready *at* the start. Where several are open the largest counts."),
     Key::optional("warmPool", Kind::Section(WARM_POOL), "Spare replicas for growth that outruns a cold start."),
+    Key::section("forecast", FORECAST, "What the load will need one lead ahead, learned from the load itself."),
     Key::section("scaleDown", SCALE_DOWN, "How capacity is given back."),
     Key::with_default("holdUnknown", span(Duration::ZERO, DAY), "10m", "How long the last answer stands when too few replicas are known; then KEDA gets an error and the HPA holds."),
     Key::section("hpa", HPA, "What the HPA does to the answer."),
@@ -259,6 +260,21 @@ pub(super) const WARM_POOL: &[Key] = &[Key::required(
     Kind::Scalar(Scalar::Ramp),
     "The steepest growth to be ready for. Spare replicas cover it over one lead time, less what may queue.",
 )];
+
+pub(super) const FORECAST: &[Key] = &[
+    Key::with_default(
+        "mode",
+        Scalar::Word(&["off", "price"]),
+        "off",
+        "`price`: answers what the load will need, with as much spare for its spread as late minutes are worth. It takes the place of the headroom in `signals.tokens.target`, and says nothing in its first hour.",
+    ),
+    Key::with_default(
+        "shortageCost",
+        span(SECOND, DAY),
+        "30m",
+        "What a minute with more waiting than `acceptableQueue` is worth, in time of the whole tier.",
+    ),
+];
 
 pub(super) const SCALE_DOWN: &[Key] = &[
     Key::with_default(

@@ -4,9 +4,11 @@
 //! ordered now can help, so the load of all of it has to be carried by what is there at its end. `ahead` is the largest
 //! of its terms; it takes the place of the demand of now where it is larger, and is never added to a floor.
 //!
-//! There is one term so far, the ramp that the operator declares.
+//! Its terms are the ramp that the operator declares, here, and what was learned from the load itself, in [`forecast`].
 
 use std::time::Duration;
+
+pub(super) mod forecast;
 
 use super::blend::Demand;
 use super::policy::TokenRates;

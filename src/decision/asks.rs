@@ -34,6 +34,9 @@ pub(super) struct Scene<'a> {
     pub(super) capacity: &'a ReplicaCapacity,
     pub(super) shape: &'a RequestShape,
     pub(super) coming: &'a Coming,
+    /// The share of a replica's capacity to aim at: the configured target, or all of it where the forecast asks for what
+    /// may come on top.
+    pub(super) token_target: f64,
 }
 
 impl Scene<'_> {

@@ -6,8 +6,14 @@
 use super::explanation::{Bound, BoundKind, Reason};
 
 /// Needs in the order in which equal numbers are named.
-const NEEDS: [BoundKind; 5] =
-    [BoundKind::Floor, BoundKind::Demand, BoundKind::WarmPool, BoundKind::Min, BoundKind::InUse];
+const NEEDS: [BoundKind; 6] = [
+    BoundKind::Floor,
+    BoundKind::Demand,
+    BoundKind::Forecast,
+    BoundKind::WarmPool,
+    BoundKind::Min,
+    BoundKind::InUse,
+];
 
 /// What holds, likewise.
 const HOLDS: [BoundKind; 6] = [

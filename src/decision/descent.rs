@@ -23,6 +23,8 @@ pub(super) struct Descent<'a> {
     pub(super) memory: &'a Memory,
     pub(super) horizon: Horizon,
     pub(super) watched: Watched,
+    /// How long a lower number must have been enough: the horizon's, or that of the rule which leads the forecast.
+    pub(super) hold: Duration,
 }
 
 impl Descent<'_> {
@@ -91,7 +93,7 @@ impl Descent<'_> {
 
     /// A lower number counts once it has been enough for the whole hold.
     fn hold(&self, bounds: &mut Bounds, last: u32) {
-        let hold = self.horizon.hold;
+        let hold = self.hold;
         let Some(needed) = self.memory.needs.largest(self.watched, hold) else { return };
         bounds.hold(BoundKind::Hold, needed, last, |kept| {
             format!("{kept} were needed within the hold of {}", format_span(hold))

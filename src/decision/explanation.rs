@@ -26,6 +26,8 @@ pub struct Decision {
     pub demand: Option<f64>,
     /// What is needed one lead time ahead under the declared ramp; None without one.
     pub ahead: Option<f64>,
+    /// What the forecast asks for, where one is wanted and has watched for an hour.
+    pub forecast: Option<super::Forecasted>,
     /// Every bound that took part, with what it would have made of the number.
     pub bounds: Vec<Bound>,
     /// The largest need, or what closed or lifted it; what is missing where there is no answer.
@@ -163,6 +165,8 @@ pub enum BoundKind {
     Demand,
     /// The declared ramp over one lead time.
     WarmPool,
+    /// What was learned of the load, one lead ahead.
+    Forecast,
     /// A scheduled floor.
     Floor,
     /// Replicas in use, or requests at the activator: never 0.
@@ -196,6 +200,7 @@ impl BoundKind {
         match self {
             Self::Demand => "demand",
             Self::WarmPool => "warmPool",
+            Self::Forecast => "forecast",
             Self::Floor => "floor",
             Self::InUse => "inUse",
             Self::Min => "min",

@@ -15,7 +15,7 @@ use super::sight::Sight;
 /// Refused requests count as demand only up to so many times the finished ones. Clients that come back at once multiply
 /// refusals: in the AWS back-off simulator a hundred contending clients make 3 times the calls without jitter that they
 /// make with it.
-const MOST_REFUSED_PER_FINISHED: f64 = 3.0;
+pub(super) const MOST_REFUSED_PER_FINISHED: f64 = 3.0;
 
 /// One quantity of the whole tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

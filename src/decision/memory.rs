@@ -12,10 +12,13 @@ use super::fit::{Fit, Pending};
 use super::floors::FloorPlan;
 use super::policy::Policy;
 use super::shape::RequestShape;
+use crate::forecast::Forecast;
+use offered::Offered;
 use watched::{LargestOver, Watched, WatchedClock};
 
 pub(super) mod exact;
 mod learn;
+mod offered;
 pub(super) mod watched;
 
 /// Of the written form. A memory of another version is not read: what it knew is learned again. Parts may be added under
@@ -71,6 +74,10 @@ pub struct Memory {
     pub(super) refusals_told: bool,
     /// By the source's identity of the replica; no more than the observation has.
     pub(super) replicas: BTreeMap<String, ReplicaMemory>,
+    /// What the load will need, where the policy wants to know.
+    pub(super) forecast: Option<Box<Forecast>>,
+    /// What was counted in the last round, for the forecast.
+    pub(super) offered: Option<Offered>,
     /// A cache: a decision without it is the same and takes longer.
     #[serde(skip)]
     pub(super) floors: FloorPlan,
@@ -147,6 +154,10 @@ impl Memory {
             self.blind_since = None;
         }
         self.cold_starts.resume(fresh);
+        self.offered = None;
+        if let Some(forecast) = &mut self.forecast {
+            forecast.resume();
+        }
         self.known_here = false;
         self.replicas.clear();
         self.waiting_scrapes = 0;
@@ -176,6 +187,7 @@ impl Memory {
         let mut memory: Self = serde_json::from_value(read.memory).ok()?;
         let at = memory.watched_now();
         memory.cold_starts.restore(at);
+        memory.forecast = memory.forecast.and_then(|forecast| forecast.restored()).map(Box::new);
         Some(memory)
     }
 
@@ -218,6 +230,7 @@ impl Memory {
                 kind,
                 BoundKind::Demand
                     | BoundKind::WarmPool
+                    | BoundKind::Forecast
                     | BoundKind::InUse
                     | BoundKind::UnknownLoad
                     | BoundKind::NMinusOne

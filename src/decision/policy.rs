@@ -64,6 +64,9 @@ pub struct Policy {
     pub floors: Vec<Floor>,
     /// The ramp that the operator declares.
     pub max_ramp: Option<Ramp>,
+    /// Learns what the load will need one lead from now; None answers what is asked now.
+    #[serde(default)]
+    pub forecast: Option<ForecastPolicy>,
     /// How capacity is given back.
     pub scale_down: ScaleDown,
     /// How long an answer is held when too few replicas are known.
@@ -105,6 +108,7 @@ impl Policy {
             },
             floors: Vec::new(),
             max_ramp: None,
+            forecast: None,
             scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
             hold_unknown: Duration::from_mins(10),
             dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },
@@ -280,6 +284,21 @@ pub struct Ramp {
     /// Above 0.
     #[serde(rename = "withinSeconds", with = "seconds")]
     pub within: Duration,
+}
+
+/// Insurance against the spread of the forecast, by price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForecastPolicy {
+    /// What a late minute is worth, in time of the whole tier: one in which more waits than is acceptable.
+    #[serde(rename = "shortageCostSeconds", with = "seconds")]
+    pub shortage_cost: Duration,
+}
+
+impl Default for ForecastPolicy {
+    fn default() -> Self {
+        Self { shortage_cost: Duration::from_mins(30) }
+    }
 }
 
 /// How capacity is given back.

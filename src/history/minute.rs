@@ -180,6 +180,7 @@ mod tests {
             asks: Vec::new(),
             demand: Some(demand),
             ahead: None,
+            forecast: None,
             bounds: Vec::new(),
             winner: Reason { kind: BoundKind::Demand, because: String::new() },
             held: None,

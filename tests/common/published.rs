@@ -95,6 +95,7 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         asks: Vec::new(),
         demand: None,
         ahead: None,
+        forecast: None,
         bounds: Vec::new(),
         winner: Reason { kind: BoundKind::Demand, because: "by hand".into() },
         held: None,

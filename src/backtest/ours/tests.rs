@@ -8,7 +8,7 @@ use crate::backtest::score::Tally;
 use crate::backtest::trace::{Arrivals, Trace};
 use crate::backtest::work::Size;
 use crate::decision::fixtures::{at, policy};
-use crate::decision::policy::{DeadBand, ScaleDown, Step};
+use crate::decision::policy::{DeadBand, ForecastPolicy, ScaleDown, Step};
 use crate::simulate::autoscaler::AutoscalerSettings;
 
 const TERMS: Terms = Terms { cold_start_slots: 36, acceptable_seconds: 5.0, initial: 5 };
@@ -146,4 +146,31 @@ fn the_reasons_of_its_answers_are_kept_where_they_are_wanted() {
         (240..=255).contains(&up.slot) && up.because.contains(" asks ") && up.because.contains(": "),
         "{up:?}"
     );
+}
+
+#[test]
+fn a_priced_forecast_costs_less_than_headroom_for_everybody_and_is_late_for_hardly_a_minute() {
+    // Twelve hours of a wave of three hours, which no floor knows, with some noise.
+    let load: Vec<f64> = (0..12 * 720)
+        .map(|slot| {
+            let noise = ((slot as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24);
+            5.5 - 2.0 * (slot as f64 / 2160.0 * std::f64::consts::TAU).cos() + 0.6 * (noise - 0.5)
+        })
+        .collect();
+    let work = work(&load, 8);
+    let play_with = |forecast| {
+        let mut contender = contender();
+        contender.policy.forecast = forecast;
+        let mut scaler = Scaler::new(&world(&work, TERMS), &contender, Insight::default());
+        // The first two hours are for learning.
+        let tally = Tally::new(5.0).from(2 * 720, TERMS.initial);
+        play(&work, &TERMS, &mut scaler, tally, &AtomicU64::new(0))
+    };
+    let plain = play_with(None);
+    let priced = play_with(Some(ForecastPolicy::default()));
+    let share = priced.gpu_hours / plain.gpu_hours;
+    assert!(share < 0.95, "{share}");
+    // A week has 10,080 minutes, ten hours 600 of them.
+    let late_minutes = priced.late_minutes_a_week / 16.8;
+    assert!(late_minutes < 6.5, "{late_minutes}");
 }

@@ -6,8 +6,8 @@ use crate::config::problem::{Problems, Read, Reported};
 use crate::config::profiles;
 use crate::config::section::Section;
 use crate::decision::policy::{
-    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, InsideBand, LatencySignal, Policy, ScaleDown,
-    Signals, TargetSignal, TierId, TokenRates, WaitingSignal,
+    BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, ForecastPolicy, InsideBand, LatencySignal, Policy,
+    ScaleDown, Signals, TargetSignal, TierId, TokenRates, WaitingSignal,
 };
 use crate::schedule::{Window, WindowField};
 
@@ -57,6 +57,7 @@ pub(in crate::config) fn policy(
         capacity: capacity?,
         floors: floors?,
         max_ramp: section.optional_section("warmPool").map(|pool| pool.get("maxRamp")).transpose()?,
+        forecast: forecast(&section.section("forecast"))?,
         scale_down: ScaleDown { hold: scale_down.get("hold")?, max_step: scale_down.get("maxStep")? },
         hold_unknown: section.get("holdUnknown")?,
         dead_band: DeadBand {
@@ -68,6 +69,12 @@ pub(in crate::config) fn policy(
         },
         floors_only: context.floors_only,
     })
+}
+
+fn forecast(section: &Section<'_>) -> Read<Option<ForecastPolicy>> {
+    let mode = section.get::<String>("mode");
+    let shortage_cost = section.get("shortageCost");
+    Ok((mode? == "price").then_some(ForecastPolicy { shortage_cost: shortage_cost? }))
 }
 
 fn replicas(

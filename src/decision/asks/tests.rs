@@ -46,6 +46,7 @@ fn asks(policy: &Policy, observation: &Observation, memory: &Memory) -> Vec<Cons
         capacity: &capacity,
         shape: &shape,
         coming: &coming,
+        token_target: policy.signals.tokens.target,
     };
     all(&scene, 0)
 }

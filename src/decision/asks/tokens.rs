@@ -12,7 +12,7 @@ use crate::decision::shape::sane;
 /// it out: a fleet that is full with a backlog serves more than arrives. So, too, the first seconds of a replica that was
 /// ordered are no work on top of what the others had in their window.
 pub(super) fn ask(scene: &Scene<'_>) -> Reading {
-    let Scene { policy, load, capacity, shape, observation, coming, .. } = scene;
+    let Scene { load, capacity, shape, observation, coming, .. } = scene;
     if load.work.told == 0 {
         return Reading::Missing(if load.ready == 0 {
             "no replica serves".to_owned()
@@ -20,7 +20,7 @@ pub(super) fn ask(scene: &Scene<'_>) -> Reading {
             "no token rates (they need two pages of a process)".to_owned()
         });
     }
-    let target = policy.signals.tokens.target;
+    let target = scene.token_target;
     let cost = shape.cost(capacity.rates);
     // A negative growth is no sane number either.
     let growth = sane(observation.load.waiting_growth_per_second).unwrap_or(0.0);

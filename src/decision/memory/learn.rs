@@ -14,6 +14,7 @@ use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState
 use crate::decision::policy::Policy;
 use crate::decision::shape::{RequestShape, sane};
 use crate::decision::sight::{Sight, replica_count};
+use crate::forecast::LONGEST_HOLD;
 use crate::units::{earlier, since};
 
 /// A replica younger than this doesn't teach what a step costs: its first requests compile kernels and fill caches.
@@ -29,7 +30,8 @@ impl Memory {
         if !policy.floors_only {
             self.cold_starts.learn(policy, observation, now, at);
         }
-        let Horizon { lead, hold, .. } = self.horizon(policy, at);
+        let horizon = self.horizon(policy, at);
+        let Horizon { lead, hold, .. } = horizon;
         if !self.floors.holds(policy, lead, now) {
             self.floors = FloorPlan::of(policy, lead, now);
         }
@@ -37,7 +39,9 @@ impl Memory {
             return;
         }
         self.learn_since_start(hold, observation, at);
-        self.needs.forget(at, hold);
+        // A rule of the forecast may hold for longer than the tier.
+        let longest = if policy.forecast.is_some() { hold.max(LONGEST_HOLD) } else { hold };
+        self.needs.forget(at, longest);
         self.answers.forget(at, hold);
         if let Some(shape) = RequestShape::observed(&observation.load) {
             self.shape = Some(shape);
@@ -59,6 +63,7 @@ impl Memory {
         }
         self.learn_latency(policy, observation, at);
         self.learn_replicas(policy, observation, now, at);
+        self.learn_forecast(policy, observation, &horizon, now);
     }
 
     fn learn_since_start(&mut self, hold: Duration, observation: &Observation, at: Watched) {

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::decision::{Ask, Decision};
+use crate::forecast::Frontier;
 use crate::serve::words::{decimal, maybe, span, words};
 
 /// The bars, with a mark at what is ready.
@@ -10,6 +11,7 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
     let shown_ready = ready.map(f64::from);
     let numbers =
         decision.asks.iter().filter_map(|ask| ask.replicas).chain(decision.ahead).chain(decision.demand);
+    let numbers = numbers.chain(decision.forecast.as_ref().map(|forecast| f64::from(forecast.replicas)));
     let largest = numbers.fold(shown_ready.unwrap_or(0.0).max(1.0), f64::max);
     // Room for the mark at the end of the longest bar.
     let scale = largest * 1.02;
@@ -26,6 +28,14 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
                         span.because { "what the declared ramp can reach within one lead time of " (span(decision.lead)) }
                     }
                 }
+                @if let Some(forecast) = &decision.forecast {
+                    li.bar {
+                        span.name { "forecast" }
+                        span.track.warm { span.fill style=(width(f64::from(forecast.replicas), scale)) {} }
+                        span.value { (forecast.replicas) }
+                        span.because { (forecast.because) " · " (frontier(&forecast.frontier)) }
+                    }
+                }
             }
             p.muted.small { "In replicas."
                 @if let Some(ready) = ready { " The mark is what is ready: " (ready) "." }
@@ -34,6 +44,20 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
                     None => " The demand is unknown.",
                 } }
         }
+    }
+}
+
+/// What the leading rule costs, and what fewer late minutes would.
+#[must_use]
+pub(crate) fn frontier(frontier: &Frontier) -> String {
+    let late = format!(
+        "with {} replicas in the mean, {} late minutes a week",
+        decimal(frontier.replicas),
+        decimal(frontier.late_minutes_a_week)
+    );
+    match frontier.halving_replica_hours_a_day {
+        Some(hours) => format!("{late}; half of them would cost {} replica-hours a day more", decimal(hours)),
+        None => late,
     }
 }
 

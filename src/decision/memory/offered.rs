@@ -1,0 +1,83 @@
+//! What was offered to the tier from one round to the next, for the forecast.
+
+use serde::{Deserialize, Serialize};
+
+use super::Memory;
+use crate::decision::ahead::forecast::terms;
+use crate::decision::capacity::ReplicaCapacity;
+use crate::decision::cold_start::Horizon;
+use crate::decision::load::{MOST_REFUSED_PER_FINISHED, backlog};
+use crate::decision::observation::{CountedTotals, Observation, ReplicaState};
+use crate::decision::policy::{Policy, TokenRates};
+use crate::decision::shape::{RequestShape, sane};
+use chrono::{DateTime, Utc};
+
+/// The counters and the backlog of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::decision) struct Offered {
+    totals: CountedTotals,
+    waiting: f64,
+}
+
+impl Offered {
+    /// None where not all of it is known: what one replica doesn't tell for a while would come as a lump.
+    fn of(observation: &Observation) -> Option<Self> {
+        if observation.replicas_unknown.is_some() {
+            return None;
+        }
+        let mut waiting = 0.0;
+        for replica in &observation.replicas {
+            match (replica.state, &replica.load) {
+                (ReplicaState::Ready, Some(load)) => waiting += backlog(load)?,
+                (ReplicaState::Ready | ReplicaState::Silent, _) => return None,
+                (ReplicaState::Terminating, Some(load)) => waiting += backlog(load).unwrap_or(0.0),
+                _ => {}
+            }
+        }
+        if let Some(activator) = &observation.activator {
+            waiting += sane(activator.queued)?;
+        }
+        Some(Self { totals: observation.totals, waiting })
+    }
+
+    /// Replica-seconds of work that came since: what was served, by how much the backlog grew, and what was refused.
+    fn since(&self, before: &Self, shape: &RequestShape, rates: TokenRates) -> Option<f64> {
+        let (now, then) = (self.totals, before.totals);
+        let grew = |of: fn(&CountedTotals) -> f64| sane(Some(of(&now) - of(&then)));
+        let input = grew(|totals| totals.uncached_input_tokens)?;
+        let output = grew(|totals| totals.output_tokens)?;
+        let finished = grew(|totals| totals.requests)?;
+        let refused = grew(|totals| totals.rejected)?.min(finished * MOST_REFUSED_PER_FINISHED);
+        let served = input / rates.input_tokens_per_second + output / rates.output_tokens_per_second;
+        let came = self.waiting - before.waiting + refused;
+        Some((served + came * shape.cost(rates)).max(0.0))
+    }
+}
+
+impl Memory {
+    /// Takes what was offered since the last round into the forecast, where one is wanted.
+    pub(super) fn learn_forecast(
+        &mut self,
+        policy: &Policy,
+        observation: &Observation,
+        horizon: &Horizon,
+        now: DateTime<Utc>,
+    ) {
+        let Some(wanted) = &policy.forecast else {
+            (self.forecast, self.offered) = (None, None);
+            return;
+        };
+        let shape = self.shape.unwrap_or(RequestShape::ASSUMED);
+        let rates = ReplicaCapacity::of(policy, observation, self, &shape).rates;
+        let offered = Offered::of(observation);
+        let work = offered.zip(self.offered).and_then(|(now, before)| now.since(&before, &shape, rates));
+        self.offered = offered;
+        let listed = observation.count(ReplicaState::Ready) + observation.count(ReplicaState::Starting);
+        let replicas = observation.current.unwrap_or(listed);
+        let forecast = self.forecast.get_or_insert_default();
+        let lately = forecast.outlook().map_or(1.0, |outlook| outlook.lately);
+        let terms = terms(policy, wanted, horizon, lately, &shape, rates);
+        forecast.learn(now.timestamp_millis(), work, replicas, &terms);
+    }
+}
