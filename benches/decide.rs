@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use criterion::{Criterion, criterion_group, criterion_main};
-use keda_vllm_scaler::decision::policy::{BatchSignal, Combine, Floor, Ramp, TokenRates};
+use keda_vllm_scaler::decision::policy::{BatchSignal, Combine, Floor, ForecastPolicy, Ramp, TokenRates};
 use keda_vllm_scaler::decision::{
     CountedTotals, Memory, Observation, Policy, ReplicaLoad, ReplicaObservation, ReplicaState, StepSample,
     TierId, TierLoad, decide,
@@ -155,6 +155,32 @@ fn benches(criterion: &mut Criterion) {
             now += TimeDelta::seconds(5);
             memory.learn(black_box(&policy), black_box(&seen), now);
             memory.record(&decide(&policy, &seen, &memory, now));
+        });
+    });
+    // Twelve hours of work that grows by the same in each round are learned first, so that the forecast has something to say.
+    let priced = Policy { forecast: Some(ForecastPolicy::default()), ..policy.clone() };
+    let (mut memory_of_priced, mut then, mut counting) = (Memory::started(now), now, observation(121));
+    for replica in &mut counting.replicas {
+        // The forecast learns from bins in which every replica was seen.
+        replica.state = ReplicaState::Ready;
+        replica.load.get_or_insert_with(|| ReplicaLoad { waiting: Some(0.0), ..ReplicaLoad::default() });
+    }
+    for _ in 0..8640 {
+        then += TimeDelta::seconds(5);
+        counting.totals.uncached_input_tokens += 5.0 * 200_000.0;
+        counting.totals.output_tokens += 5.0 * 20_000.0;
+        memory_of_priced.learn(&priced, &counting, then);
+    }
+    assert!(decide(&priced, &counting, &memory_of_priced, then).forecast.is_some());
+    group.bench_function("decide with a forecast", |b| {
+        b.iter(|| decide(black_box(&priced), black_box(&counting), black_box(&memory_of_priced), then));
+    });
+    group.bench_function("learn, decide and record with a forecast", |b| {
+        b.iter(|| {
+            then += TimeDelta::seconds(5);
+            counting.totals.uncached_input_tokens += 5.0 * 200_000.0;
+            memory_of_priced.learn(black_box(&priced), black_box(&counting), then);
+            memory_of_priced.record(&decide(&priced, &counting, &memory_of_priced, then));
         });
     });
     group.bench_function("write the memory", |b| b.iter(|| black_box(&memory).to_bytes()));

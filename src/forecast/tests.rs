@@ -91,7 +91,7 @@ fn a_load_that_moves_more_gets_more_to_spare() {
         let mut play = Play::new();
         // Waves of half an hour that no time of day explains.
         let load = |bin: usize| 8.0 + depth * (bin as f64 / 37.0).sin() + depth * (bin as f64 / 91.0).cos();
-        play.watch(DAY / 2, |bin| load(bin));
+        play.watch(DAY / 2, load);
         let outlook = *play.forecast.outlook().unwrap();
         outlook.spread
     };

@@ -151,10 +151,11 @@ fn the_reasons_of_its_answers_are_kept_where_they_are_wanted() {
 #[test]
 fn a_priced_forecast_costs_less_than_headroom_for_everybody_and_is_late_for_hardly_a_minute() {
     // Twelve hours of a wave of three hours, which no floor knows, with some noise.
-    let load: Vec<f64> = (0..12 * 720)
+    let load: Vec<f64> = (0..12 * 720_u32)
         .map(|slot| {
-            let noise = ((slot as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24);
-            5.5 - 2.0 * (slot as f64 / 2160.0 * std::f64::consts::TAU).cos() + 0.6 * (noise - 0.5)
+            let noise =
+                (u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24);
+            5.5 - 2.0 * (f64::from(slot) / 2160.0 * std::f64::consts::TAU).cos() + 0.6 * (noise - 0.5)
         })
         .collect();
     let work = work(&load, 8);

@@ -75,11 +75,12 @@ tiers:
     tokens: {{weight: {tokens}, target: {TARGET}}}
     waiting: {{weight: {waiting}, drain: 60s}}
   capacity: {{inputTokensPerSecond: {input_tokens_per_second}, outputTokensPerSecond: {output_tokens_per_second}}}
-{floors}{ramp}  hpa: {{tolerance: {tolerance}}}
+{floors}{ramp}{forecast}  hpa: {{tolerance: {tolerance}}}
 "#,
         grpc = options.grpc,
         http = options.http,
         tolerance = options.hpa_tolerance,
+        forecast = if options.forecast { "  forecast: {mode: price}\n" } else { "" },
     )
 }
 
@@ -125,7 +126,7 @@ mod tests {
             "",
             "--floor none --signal kv --min 0",
             "--floor 3 --signal tokens --max-ramp 2xin120s --hpa-tolerance 0.1",
-            "--gpu a100-8b --cold-start 60s --floor 22:00..06:00=2",
+            "--gpu a100-8b --cold-start 60s --floor 22:00..06:00=2 --forecast",
         ] {
             let text = text(&options(line).unwrap().tier, "http://127.0.0.1:1234/metrics");
             let config = config::load(&text).unwrap_or_else(|problems| panic!("{line}\n{text}\n{problems}"));
@@ -136,12 +137,15 @@ mod tests {
 
     #[test]
     fn the_switches_reach_the_policy() {
-        let text =
-            text(&options("--signal kv --min 0 --cold-start 60s").unwrap().tier, "http://127.0.0.1:1/m");
+        let text = text(
+            &options("--signal kv --min 0 --cold-start 60s --forecast").unwrap().tier,
+            "http://127.0.0.1:1/m",
+        );
         let config = config::load(&text).unwrap();
         let policy = &config.tiers[0].policy;
         assert_eq!((policy.min, policy.max, policy.cold_start.as_secs()), (0, 24, 69));
         assert!(policy.signals.tokens.weight.abs() < 1e-9 && policy.signals.kv_cache.weight > 0.9);
+        assert!(policy.forecast.is_some());
         assert_eq!(policy.floors.len(), 1);
         assert_eq!(policy.floors[0].replicas, 10);
     }

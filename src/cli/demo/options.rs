@@ -56,6 +56,9 @@ pub struct Args {
     /// The steepest growth to keep spare replicas for, such as "2x in 120s"; none unless given.
     #[arg(long, value_name = "RAMP")]
     max_ramp: Option<String>,
+    /// Learn what the load will need one lead ahead, and price its spread; says nothing in its first hour.
+    #[arg(long)]
+    forecast: bool,
     /// What a replica is.
     #[arg(long, value_enum, default_value_t = Gpu::Rtx4090)]
     gpu: Gpu,
@@ -163,6 +166,7 @@ pub(super) struct TierOptions {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) max_ramp: Option<String>,
+    pub(super) forecast: bool,
     pub(super) hpa_tolerance: f64,
     pub(super) input_tokens_per_second: u32,
     pub(super) output_tokens_per_second: u32,
@@ -233,6 +237,7 @@ impl Args {
                 min: self.min,
                 max: self.max,
                 max_ramp,
+                forecast: self.forecast,
                 hpa_tolerance: self.hpa_tolerance,
                 input_tokens_per_second: input_rate.round() as u32,
                 output_tokens_per_second: output_rate.round() as u32,

@@ -240,6 +240,7 @@ pub(crate) fn busy() -> TierStatus {
         asks,
         demand: Some(6.52),
         ahead: Some(7.86),
+        forecast: None,
         bounds: vec![
             bound(BoundKind::Demand, 7, "the largest ask, waiting, needs 6.52"),
             bound(BoundKind::WarmPool, 8, "2x in 2m against a lead of 3m50s, 5 s may queue: 7.86"),
