@@ -129,9 +129,12 @@ impl Forecast {
         Some((leader, leader.rule.ask(&self.predictor, standing, terms, bank.largest())))
     }
 
-    /// What the rule that leads would have cost, and what fewer late minutes would; None until an hour was watched.
+    /// What the rule that leads would have cost, and what fewer late minutes would; None until a day was watched.
     #[must_use]
     pub fn frontier(&self, terms: &Terms) -> Option<Frontier> {
+        if self.predictor.bins() < BINS_A_DAY as u64 {
+            return None;
+        }
         let usual = self.outlook()?.usual;
         self.bank.as_ref().map(|bank| bank.frontier(usual, terms))
     }

@@ -161,3 +161,29 @@ fn it_never_asks_for_more_than_a_quarter_above_what_was_ever_needed() {
     // A bin at 30 needs 22.5 with what may wait.
     assert!(asks.iter().all(|ask| *ask <= 30), "{asks:?}");
 }
+
+#[test]
+fn what_fewer_late_minutes_would_cost_is_told_after_a_day() {
+    let mut play = Play::new();
+    // Two minutes of three more at times that no hour explains: late for whoever has nothing to spare.
+    let load = |bin: usize| if (bin * bin) % 331 < 8 { 9.0 } else { 5.0 };
+    play.watch(DAY - 10, load);
+    assert_eq!(play.forecast.frontier(&terms()), None);
+    play.watch(DAY / 2, load);
+    let frontier = play.forecast.frontier(&terms()).unwrap();
+    assert!((4.0..12.0).contains(&frontier.replicas), "{frontier:?}");
+    assert!(frontier.late_minutes_a_week > 0.0, "{frontier:?}");
+    assert!(frontier.halving_replica_hours_a_day.is_none_or(|hours| hours >= 0.0), "{frontier:?}");
+}
+
+#[test]
+fn more_of_the_same_load_never_gives_fewer_replicas() {
+    // A tier twice as large, its load twice as large at all times: its spread is as well.
+    let ask_of = |times: f64| {
+        let mut play = Play::new();
+        play.watch(DAY / 4, |bin| times * (4.0 + noise(bin)));
+        play.ask().unwrap()
+    };
+    let asks = [1.0, 1.5, 2.0, 3.0, 5.0].map(ask_of);
+    assert!(asks.windows(2).all(|pair| pair[0] < pair[1]), "{asks:?}");
+}

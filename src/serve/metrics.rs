@@ -213,7 +213,7 @@ fn demand(series: &mut TierSeries<'_>, status: &TierStatus) {
         series.gauge(
             "forecast_late_minutes_a_week",
             "Late minutes that the rule which leads would have had lately, at the pace of a week",
-            Some(forecast.frontier.late_minutes_a_week),
+            forecast.frontier.map(|frontier| frontier.late_minutes_a_week),
         );
     }
     for ask in &decision.asks {

@@ -36,8 +36,8 @@ pub struct Forecasted {
     /// How long a lower number of that rule must have been enough.
     #[serde(rename = "holdSeconds", with = "seconds")]
     pub hold: Duration,
-    /// What that rule would have cost lately, and what fewer late minutes would.
-    pub frontier: Frontier,
+    /// What that rule would have cost lately, and what fewer late minutes would; None until a day was watched.
+    pub frontier: Option<Frontier>,
     /// All of it in a sentence.
     pub because: String,
 }
@@ -90,7 +90,7 @@ impl Asked<'_> {
             parts: [ask.expected, ask.spread, ask.jump, ask.backlog],
             leads: leader.rule.name(),
             hold,
-            frontier: forecast.frontier(&terms)?,
+            frontier: forecast.frontier(&terms),
             because: in_words(&outlook, &leader, &ask, self.horizon.lead),
         })
     }

@@ -33,7 +33,7 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
                         span.name { "forecast" }
                         span.track.warm { span.fill style=(width(f64::from(forecast.replicas), scale)) {} }
                         span.value { (forecast.replicas) }
-                        span.because { (forecast.because) " · " (frontier(&forecast.frontier)) }
+                        span.because { (forecast.because) @if let Some(known) = &forecast.frontier { " · " (frontier(known)) } }
                     }
                 }
             }
@@ -48,8 +48,7 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
 }
 
 /// What the leading rule costs, and what fewer late minutes would.
-#[must_use]
-pub(crate) fn frontier(frontier: &Frontier) -> String {
+fn frontier(frontier: &Frontier) -> String {
     let late = format!(
         "with {} replicas in the mean, {} late minutes a week",
         decimal(frontier.replicas),
