@@ -40,7 +40,7 @@ pub(super) fn play(course: Course) -> Told {
     let initial = (from / 0.8).ceil() as u32;
     let part = |name: &str, drain: Duration, removal: Removal| {
         let unlisting = UNLISTING.min(drain);
-        let fleet = RequestSettings { drain, unlisting, removal, ..stage.fleet(COLD_START, initial, SPAN) };
+        let fleet = RequestSettings { drain, removal, unlisting, ..stage.fleet(COLD_START, initial, SPAN) };
         let mut policy = stage.policy(1, MAX, COLD_START);
         // Told the same each time: what differs is how replicas go, not when.
         policy.drain = USUAL_GRACE;

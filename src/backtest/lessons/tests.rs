@@ -23,7 +23,7 @@ fn holds(name: &str) {
 }
 
 #[test]
-fn no_usual_signal_is_cheap_and_early_and_none_sees_nine_o_clock_coming() {
+fn usual_signals_chase_their_queues_or_buy_for_nothing_and_none_sees_nine_o_clock_coming() {
     holds("weekday");
 }
 

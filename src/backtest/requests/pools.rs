@@ -45,7 +45,9 @@ pub fn play_pools(pools: Vec<Pool<'_>>, sizer: &mut dyn PoolsSizer) -> Vec<Reque
             pool.bring_to(now);
         }
         if now == look {
-            playing.iter_mut().for_each(|pool| pool.fleet.look());
+            for pool in &mut playing {
+                pool.fleet.look();
+            }
             if now == end {
                 return playing.into_iter().map(|pool| pool.fleet.into_score()).collect();
             }

@@ -197,7 +197,7 @@ mod tests {
     fn a_steered_replica_that_is_never_idle_is_told_to_go_in_the_end() {
         let removal = Removal::Steered(Duration::from_secs(10));
         let drain = Duration::from_secs(5);
-        let mut cluster = Cluster::new(ClusterSettings { removal, drain, ..settings() }, 2);
+        let mut cluster = Cluster::new(ClusterSettings { drain, removal, ..settings() }, 2);
         cluster.submit(request(0, 0.0, 3000));
         cluster.submit(request(1, 0.0, 3000));
         cluster.scale(at(1.0), 1);
