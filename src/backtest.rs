@@ -8,6 +8,7 @@
 //! ours   the same learn, decide and record as the server, fed by the fluid model  series  what it looked like over time
 //! rivals policies from elsewhere, each by its published rule                      changes its answers with their reasons
 //! bound  the clairvoyant's price                                                  split   the price of each ignorance
+//! lessons ready scenarios that teach something, each with its picture
 //! report all of it as a table, JSON, CSV or a page; warnings what its numbers can't tell
 //! ```
 //!
@@ -31,6 +32,8 @@ pub mod calibrate;
 pub mod changes;
 mod fleet;
 pub mod frontier;
+mod job;
+pub mod lessons;
 mod ours;
 mod queue;
 pub mod replay;
@@ -51,6 +54,7 @@ pub use trace::{Trace, TraceError};
 use bound::Question;
 use changes::Changes;
 use fleet::{Controller, Terms, play};
+use job::Job;
 use ours::{Insight, Scaler, World};
 use report::{Findings, Record};
 use rivals::{Chained, Entry, FixedTarget};
@@ -154,26 +158,6 @@ pub struct Backtest {
     done: AtomicU64,
 }
 
-/// One thing to compute; jobs don't depend on each other.
-#[derive(Clone, Copy, Debug)]
-enum Job {
-    Bound,
-    /// The clairvoyant who pays so much for a late minute.
-    Priced(f32),
-    /// The policy under test at this place.
-    Ours(usize),
-    Split(usize),
-    Rival(&'static Entry),
-    Fixed(FixedTarget),
-}
-
-impl Job {
-    /// How many times it plays the trace.
-    fn plays(self) -> u64 {
-        if matches!(self, Self::Split(_)) { split::PLAYS } else { 1 }
-    }
-}
-
 /// What a job came to.
 enum Played {
     /// Replica-slots of the clairvoyant.
@@ -222,7 +206,7 @@ impl Backtest {
             return Err(Unplayable::TooLarge(states));
         }
         let rows_read = trace.rows;
-        let jobs = jobs(&settings, states, constant);
+        let jobs = job::all(&settings, states, constant);
         let done = AtomicU64::new(0);
         Ok(Self { settings, work, terms, constant, from, rows_read, warnings, jobs, done })
     }
@@ -385,23 +369,4 @@ impl Backtest {
 fn initial(work: &Work, policy: &Policy) -> u32 {
     let first = (work.first_minute() / rivals::USUAL_TARGET).ceil() as u32;
     first.clamp(policy.min, policy.max)
-}
-
-/// The long ones first, so that no thread is left alone with them.
-fn jobs(settings: &Settings, states: u64, constant: u32) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    if settings.split {
-        jobs.extend((0..settings.policies.len()).map(Job::Split));
-    }
-    if settings.details && states <= frontier::MOST_STATES {
-        jobs.extend(frontier::prices(constant).map(Job::Priced));
-    }
-    jobs.push(Job::Bound);
-    jobs.extend((0..settings.policies.len()).map(Job::Ours));
-    let is_sweep = |entry: &Entry| matches!(entry.played(), rivals::Played::BestFixed);
-    jobs.extend(settings.rivals.iter().filter(|entry| !is_sweep(entry)).map(|entry| Job::Rival(entry)));
-    if settings.rivals.iter().any(|entry| is_sweep(entry)) {
-        jobs.extend(FixedTarget::grid().map(Job::Fixed));
-    }
-    jobs
 }

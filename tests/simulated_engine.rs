@@ -197,10 +197,14 @@ proptest! {
             let when = at(f64::from(*millis) / 1000.0);
             let request = Request { id: id as u64, arrived: when, input: *input, cached: *cached, output: *output };
             while let Some(look) = looks.next_if(|look| look < millis) {
-                let look = at(f64::from(look) / 1000.0);
-                fast.advance(look);
-                slow.advance(look);
+                let moment = at(f64::from(look) / 1000.0);
+                fast.advance(moment);
+                slow.advance(moment);
                 prop_assert_eq!(fast.metrics(), slow.metrics());
+                if look % 3 == 0 {
+                    fast.refuse(Duration::from_millis(7), moment);
+                    slow.refuse(Duration::from_millis(7), moment);
+                }
             }
             fast.arrive(request, when);
             slow.arrive(request, when);

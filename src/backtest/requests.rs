@@ -8,18 +8,21 @@
 //! scaler    scrape -> TierWindow -> learn, decide, record -> KEDA and the HPA -> the cluster
 //! sample    an engine as its page tells it, with and without the page
 //! rival     the same for a policy from elsewhere             side_by_side  all on one trace, report  beside the bound
+//! retries   clients that try again after a refusal          pools         several fleets under one clock
 //! ```
 //!
 //! Whoever sizes the fleet is a [`Sizer`]. It acts at instants that it names itself; between them the cluster runs by
 //! events. The same settings, sizer and arrivals give the same score to the last bit. Memory doesn't grow with the number
 //! of requests, but for those that are in the fleet; with time only [`RequestScore::minutes`] does.
 
+use std::iter::Peekable;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use crate::decision::policy::TokenRates;
 use crate::simulate::EngineSettings;
+use crate::simulate::cluster::{QueueLimit, Removal};
 use crate::simulate::router::Routing;
 use crate::simulate::start::{StartStages, StartTrouble};
 use crate::simulate::{ClusterSettings, Moment};
@@ -27,7 +30,9 @@ use crate::simulate::{ClusterSettings, Moment};
 pub mod arrivals;
 pub mod capacity;
 pub mod fleet;
+pub mod pools;
 mod report;
+pub mod retries;
 pub mod rival;
 pub mod sample;
 pub mod scaler;
@@ -37,6 +42,8 @@ pub mod side_by_side;
 pub use arrivals::{ArrivingRequest, Lengths, SlotArrivals, TraceShape};
 pub use capacity::Capacity;
 pub use fleet::Fleet;
+pub use pools::{Pool, PoolsSizer, play_pools};
+pub use retries::{Backoff, Clients};
 pub use rival::RivalSizer;
 pub use scaler::{Pages, ScalerSizer, Sight};
 pub use score::{Minute, RequestScore};
@@ -61,6 +68,16 @@ pub struct RequestSettings {
     pub trouble: StartTrouble,
     /// How long a replica that goes may finish its requests before it is killed.
     pub drain: Duration,
+    /// Which replica goes, and whether the router stops first.
+    pub removal: Removal,
+    /// How long the router still sends to a replica that was told to go.
+    pub unlisting: Duration,
+    /// What an engine refuses; None: nothing.
+    pub queue_limit: Option<QueueLimit>,
+    /// Who tries again; None: nobody, and what is refused or cut off is lost.
+    pub clients: Option<Clients>,
+    /// From when to when no request reaches the fleet. All that is in it then is cut off as it begins.
+    pub outage: Option<(Moment, Moment)>,
     /// How requests find a replica.
     pub routing: Routing,
     /// Share of each prompt that the prefix cache has, 0 to 1, of requests that say nothing of their prefix.
@@ -95,6 +112,11 @@ impl RequestSettings {
             cold_start_spread: 0.0,
             trouble: StartTrouble::default(),
             drain: Duration::from_secs(60),
+            removal: Removal::default(),
+            unlisting: Duration::ZERO,
+            queue_limit: None,
+            clients: None,
+            outage: None,
             routing: Routing::default(),
             hit_rate: 0.0,
             prefix_block_tokens: 512,
@@ -114,6 +136,9 @@ impl RequestSettings {
             routing: self.routing,
             prefix_block_tokens: self.prefix_block_tokens,
             drain: self.drain,
+            removal: self.removal,
+            unlisting: self.unlisting,
+            queue_limit: self.queue_limit,
             seed: self.seed,
             ..ClusterSettings::plain(self.engine, Duration::ZERO)
         }
@@ -160,27 +185,46 @@ pub fn play_watched(
     progress: &mut dyn FnMut(Moment),
 ) -> RequestScore {
     let end = Moment::from_duration(settings.span);
-    let mut fleet = Fleet::new(settings);
-    let mut arrivals = arrivals.take_while(|arriving| arriving.at < end).peekable();
+    let mut playing = Playing::new(settings, arrivals, end);
     let mut look = Moment::START;
     loop {
         let acts = sizer.next().filter(|at| *at < end);
         let now = acts.unwrap_or(end).min(look);
-        while let Some(arriving) = arrivals.next_if(|arriving| arriving.at <= now) {
-            fleet.submit(arriving);
-        }
-        fleet.settle(now);
+        playing.bring_to(now);
         if now == look {
-            fleet.look();
+            playing.fleet.look();
             progress(now);
             if now == end {
-                return fleet.into_score();
+                return playing.fleet.into_score();
             }
             look = look.plus(LOOK).min(end);
         }
         if acts.is_some_and(|at| at <= now) {
-            sizer.act(now, &mut fleet);
+            sizer.act(now, &mut playing.fleet);
         }
+    }
+}
+
+/// A fleet and what still arrives at it.
+struct Playing<I: Iterator<Item = ArrivingRequest>> {
+    fleet: Fleet,
+    arrivals: Peekable<I>,
+    end: Moment,
+}
+
+impl<I: Iterator<Item = ArrivingRequest>> Playing<I> {
+    fn new(settings: &RequestSettings, arrivals: I, end: Moment) -> Self {
+        Self { fleet: Fleet::new(settings), arrivals: arrivals.peekable(), end }
+    }
+
+    fn bring_to(&mut self, now: Moment) {
+        let end = self.end;
+        while let Some(arriving) = self.arrivals.next_if(|arriving| arriving.at <= now && arriving.at < end) {
+            self.fleet.reach(arriving.at);
+            self.fleet.submit(arriving);
+        }
+        self.fleet.reach(now);
+        self.fleet.settle(now);
     }
 }
 

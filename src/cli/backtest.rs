@@ -13,6 +13,7 @@ use crate::config::scenario::wall_clock;
 
 mod calibrate;
 mod inputs;
+mod lesson;
 mod plan;
 mod progress;
 mod replay;
@@ -28,6 +29,8 @@ use requests::{Fidelity, Profile};
 enum Other {
     /// Fit the cost of a scheduler step to a log of requests, and say how far off it is.
     Calibrate(calibrate::Args),
+    /// What scaling LLM replicas teaches: ready scenarios, each with its table, its picture and what to see.
+    Lesson(lesson::Args),
 }
 
 /// Arguments.
@@ -111,8 +114,10 @@ pub struct Args {
 /// # Errors
 /// When a file can't be read or written (exit code 1); for bad flags, a bad scenario, policy or trace (64).
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(Other::Calibrate(args)) = &args.other {
-        return calibrate::run(args);
+    match &args.other {
+        Some(Other::Calibrate(args)) => return calibrate::run(args),
+        Some(Other::Lesson(args)) => return lesson::run(args),
+        None => {}
     }
     if let Some(recording) = &args.replay {
         return replay::run(recording, args.json);

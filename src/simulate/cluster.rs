@@ -33,6 +33,13 @@ pub struct ClusterSettings {
     pub prefix_block_tokens: u32,
     /// How long a terminating replica may finish its requests (`terminationGracePeriodSeconds`).
     pub drain: Duration,
+    /// Which replica goes, and whether the router stops first.
+    pub removal: Removal,
+    /// How long the router still sends to a replica that was told to go: its address goes out of every router's list a
+    /// little later. An engine that drains aborts what it is sent.
+    pub unlisting: Duration,
+    /// What an engine refuses; None: nothing.
+    pub queue_limit: Option<QueueLimit>,
     /// For the spread of the cold starts.
     pub seed: u64,
 }
@@ -51,6 +58,9 @@ impl ClusterSettings {
             routing: Routing::default(),
             prefix_block_tokens: BLOCK_TOKENS,
             drain: Duration::from_secs(30),
+            removal: Removal::default(),
+            unlisting: Duration::ZERO,
+            queue_limit: None,
             seed: 0,
         }
     }
@@ -68,7 +78,7 @@ pub struct Supply {
     pub starting: u32,
     /// Serving.
     pub ready: u32,
-    /// Draining.
+    /// Draining, or left by the router so that they can go.
     pub terminating: u32,
 }
 
@@ -87,6 +97,7 @@ pub struct Cluster {
     next_change: Option<Moment>,
     /// Of replicas that are gone.
     replica_seconds: f64,
+    gone: Gone,
     events: Vec<EngineEvent>,
 }
 
@@ -108,6 +119,7 @@ impl Cluster {
             now: Moment::START,
             next_change: None,
             replica_seconds: 0.0,
+            gone: Gone::default(),
             events: Vec::new(),
         }
     }
@@ -161,7 +173,7 @@ impl Cluster {
             match replica.life() {
                 Life::Pending { .. } | Life::Starting { .. } => supply.starting += 1,
                 Life::Ready => supply.ready += 1,
-                Life::Terminating { .. } => supply.terminating += 1,
+                Life::Leaving { .. } | Life::Terminating { .. } => supply.terminating += 1,
             }
         }
         supply
@@ -207,7 +219,9 @@ impl Cluster {
         self.spec = replicas;
         let mut surplus = self.status().saturating_sub(replicas);
         while self.status() < replicas {
-            self.create();
+            if !self.take_back() {
+                self.create();
+            }
         }
         while surplus > 0 {
             self.remove_one();
@@ -216,16 +230,30 @@ impl Cluster {
         self.note_next_change();
     }
 
-    /// A request reaches the router.
+    /// A request reaches the router as its client sends it; one that is turned away is told as an event.
     pub fn submit(&mut self, request: Request) {
-        self.submit_routed(Routed { request, prefix: None });
+        let at = request.arrived;
+        if !self.submit_routed(Routed { request, prefix: None }, at) {
+            self.turn_away(request, at);
+        }
     }
 
-    /// A request whose prefix is known reaches the router.
-    pub fn submit_routed(&mut self, routed: Routed) {
-        let at = routed.request.arrived;
+    /// A request whose prefix is known reaches the router, perhaps not for the first time. False: it is turned away, and
+    /// no event tells of it.
+    #[must_use]
+    pub fn submit_routed(&mut self, routed: Routed, at: Moment) -> bool {
         self.advance_lives(at);
-        self.route(routed, at);
+        self.route(routed, at)
+    }
+
+    /// All that is in the engines is cut off, as when every connection to them breaks.
+    pub fn cut_off(&mut self, at: Moment) {
+        self.advance(at);
+        for replica in &mut self.replicas {
+            if let Some(engine) = replica.engine_mut() {
+                engine.abort(at);
+            }
+        }
     }
 
     /// Brings everything to `to`.
@@ -243,12 +271,15 @@ impl Cluster {
     fn advance_lives(&mut self, to: Moment) {
         while let Some(at) = self.next_change.filter(|at| *at <= to) {
             self.now = self.now.max(at);
-            self.kill_the_overdue(at);
+            self.end_the_overdue(at);
             self.step_lives(at);
             self.note_next_change();
             while self.replicas.iter().any(Replica::serves) {
                 let Some(routed) = self.router.release() else { break };
-                self.route(routed, at);
+                let request = routed.request;
+                if !self.route(routed, at) {
+                    self.turn_away(request, at);
+                }
             }
         }
         self.now = self.now.max(to);
@@ -286,27 +317,41 @@ impl Cluster {
         (held >= quota as usize).then(|| ("the GPU quota is used up", at.plus(NODE_RETRY)))
     }
 
-    fn route(&mut self, routed: Routed, at: Moment) {
-        for replica in self.replicas.iter_mut().filter(|replica| replica.serves()) {
-            if let Some(engine) = replica.engine_mut() {
+    fn turn_away(&mut self, request: Request, at: Moment) {
+        self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
+    }
+
+    /// Sends it on; false where nobody takes it.
+    fn route(&mut self, routed: Routed, at: Moment) -> bool {
+        for replica in &mut self.replicas {
+            let may_be_listed = matches!(replica.life(), Life::Ready | Life::Terminating { .. });
+            if let Some(engine) = replica.engine_mut().filter(|_| may_be_listed) {
                 engine.advance(at);
             }
         }
         let request = routed.request;
-        let Some(index) = self.router.choose(&self.replicas, routed.prefix.as_deref()) else {
-            if !self.router.hold(routed) {
-                self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
-            }
-            return;
+        let Some(index) = self.router.choose(&self.replicas, routed.prefix.as_deref(), at) else {
+            return self.router.hold(routed);
         };
+        if !self.replicas[index].serves() {
+            // vLLM answers a request that comes while it drains with the reason "abort".
+            self.events.push(EngineEvent { request, at, kind: EventKind::Aborted });
+            return true;
+        }
         if self.replicas[index].outstanding() >= MOST_OUTSTANDING {
-            self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
-            return;
+            return false;
         }
         let request = self.with_cached(index, request, routed.prefix.as_deref());
-        if let Some(engine) = self.replicas[index].engine_mut() {
-            engine.arrive(request, at);
+        let limit = self.settings.queue_limit;
+        let Some(engine) = self.replicas[index].engine_mut() else { return false };
+        if let Some(QueueLimit { most, refusal }) = limit
+            && engine.waiting_count() >= most
+        {
+            engine.refuse(refusal, at);
+            return false;
         }
+        engine.arrive(request, at);
+        true
     }
 
     /// The request with what the replica's prefix cache has of it. Its own blocks are there for those that come after.
@@ -330,64 +375,23 @@ impl Cluster {
         self.replicas.push(Replica::created(number, self.now, stages).with_prefixes(room));
     }
 
-    /// Deletes the pod that a `ReplicaSet` would: one that isn't ready before one that is, the youngest first.
-    fn remove_one(&mut self) {
-        let rank = |replica: &Replica| match replica.life() {
-            Life::Pending { .. } => 2,
-            Life::Starting { .. } => 1,
-            Life::Ready | Life::Terminating { .. } => 0,
-        };
-        let victim = (0..self.replicas.len())
-            .filter(|index| !matches!(self.replicas[*index].life(), Life::Terminating { .. }))
-            .max_by_key(|index| (rank(&self.replicas[*index]), self.replicas[*index].created_at(), *index));
-        let Some(index) = victim else { return };
-        if self.replicas[index].serves() {
-            self.replicas[index].terminate(self.now, self.settings.drain);
-        } else {
-            let replica = self.replicas.remove(index);
-            self.bury(replica, self.now);
-        }
-    }
-
-    fn kill_the_overdue(&mut self, at: Moment) {
-        for index in (0..self.replicas.len()).rev() {
-            let overdue =
-                matches!(self.replicas[index].life(), Life::Terminating { deadline } if deadline <= at);
-            if overdue {
-                let mut replica = self.replicas.remove(index);
-                if let Some(engine) = replica.engine_mut() {
-                    engine.advance(at);
-                }
-                let end = replica.drained_at().unwrap_or(at);
-                if let Some(engine) = replica.engine_mut() {
-                    engine.abort(at);
-                }
-                self.bury(replica, end);
-            }
-        }
-    }
-
-    /// A drained pod goes the moment its last request is done, however late that is noticed.
-    fn bury_the_drained(&mut self) {
-        for index in (0..self.replicas.len()).rev() {
-            if let Some(at) = self.replicas[index].drained_at() {
-                let replica = self.replicas.remove(index);
-                self.bury(replica, at);
-                self.note_next_change();
-            }
-        }
-    }
-
-    fn bury(&mut self, mut replica: Replica, at: Moment) {
-        self.replica_seconds += at.seconds_since(replica.created_at());
-        if let Some(engine) = replica.engine_mut() {
-            self.events.extend(engine.drain_events());
-        }
-    }
-
     fn note_next_change(&mut self) {
         self.next_change = self.replicas.iter().filter_map(Replica::next_change).min();
     }
+}
+
+mod removal;
+
+pub use removal::{Gone, Removal};
+
+/// What an engine has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimit {
+    /// `--max-num-queued-reqs`: with so many waiting requests the next one is refused.
+    pub most: usize,
+    /// Engine time that a refusal takes: the request was read, parsed and made tokens of by the process that also hands
+    /// out everybody's tokens.
+    pub refusal: Duration,
 }
 
 #[cfg(test)]

@@ -75,6 +75,8 @@ pub struct EngineMetrics {
     pub prefix_hits: u64,
     /// Requests that ended by themselves.
     pub finished: u64,
+    /// Requests refused because as many waited as may.
+    pub refused: u64,
     /// Prompt tokens of a request.
     pub request_prompt_tokens: Distribution,
     /// Output tokens of a request.
@@ -120,6 +122,7 @@ impl EngineMetrics {
             prefix_queries: 0,
             prefix_hits: 0,
             finished: 0,
+            refused: 0,
             request_prompt_tokens: tokens(),
             request_generation_tokens: tokens(),
             iteration_tokens: Distribution::new(STEP_TOKEN_BOUNDS.to_vec()),

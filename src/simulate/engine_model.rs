@@ -18,6 +18,7 @@ use super::profile::{BLOCK_TOKENS, EngineSettings};
 mod decoders;
 mod sequence;
 mod step;
+mod unserved;
 
 use decoders::Decoders;
 use sequence::Sequence;
@@ -80,6 +81,8 @@ pub struct EngineModel {
     step_began: Moment,
     /// When the step in flight ends.
     step_ends: Option<Moment>,
+    /// Picoseconds that refusals take from the next step.
+    owed_picos: u64,
     /// Picoseconds of finished steps.
     busy_picos: u64,
     /// When the last step ended without another one to do.
@@ -103,6 +106,7 @@ impl EngineModel {
             free_blocks: settings.usable_blocks(),
             step_began: now,
             step_ends: None,
+            owed_picos: 0,
             busy_picos: 0,
             idle_since: now,
             now,
@@ -156,37 +160,6 @@ impl EngineModel {
         Duration::from_nanos((self.busy_picos + in_flight) / 1000)
     }
 
-    /// Prompt tokens of the waiting requests.
-    #[must_use]
-    pub fn waiting_prompt_tokens(&self) -> u64 {
-        self.waiting_prompt_tokens
-    }
-
-    /// How many never ran yet. Those that did and wait again stand before all others.
-    #[must_use]
-    pub fn never_admitted_count(&self) -> usize {
-        self.waiting.len() - self.waiting.iter().take_while(|s| s.admitted.is_some()).count()
-    }
-
-    /// Requests that never ran yet.
-    pub fn never_admitted_requests(&self) -> impl Iterator<Item = &Request> + '_ {
-        self.waiting.iter().filter(|s| s.admitted.is_none()).map(|s| &s.request)
-    }
-
-    /// Arrival times of those.
-    pub fn never_admitted(&self) -> impl Iterator<Item = Moment> + '_ {
-        self.never_admitted_requests().map(|request| request.arrived)
-    }
-
-    /// Arrival times of the requests without a first token.
-    pub fn without_first_token(&self) -> impl Iterator<Item = Moment> + '_ {
-        self.waiting
-            .iter()
-            .chain(&self.running)
-            .filter(|s| s.first_token.is_none())
-            .map(|s| s.request.arrived)
-    }
-
     /// What happened since the last call, in the order of time.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, EngineEvent> {
         self.events.drain(..)
@@ -209,11 +182,19 @@ impl EngineModel {
         }
     }
 
+    /// A request is refused for want of room in the queue. The next step is longer by what that takes.
+    pub fn refuse(&mut self, takes: Duration, at: Moment) {
+        self.advance(at);
+        self.metrics.refused += 1;
+        self.owed_picos += Moment::START.plus(takes).picos_since(Moment::START);
+    }
+
     /// Runs all steps that end at or before `to`.
     pub fn advance(&mut self, to: Moment) {
         while let Some(ends) = self.step_ends.filter(|ends| *ends <= to) {
             self.finish_step(ends);
-            let at = if self.macro_steps { self.decode_steps(ends, to) } else { ends };
+            let short_cut = self.macro_steps && self.owed_picos == 0;
+            let at = if short_cut { self.decode_steps(ends, to) } else { ends };
             self.begin_step(at);
         }
         self.now = self.now.max(to);
@@ -233,6 +214,7 @@ impl EngineModel {
             self.busy_picos += self.now.picos_since(self.step_began);
         }
         self.decoders.clear();
+        self.owed_picos = 0;
         self.free_blocks = self.settings.usable_blocks();
         self.idle_since = self.now;
         self.metrics.gauges = Gauges::default();
@@ -256,7 +238,7 @@ impl EngineModel {
         }
         let picos =
             self.settings.law.picos(step.prompt_tokens, step.sequences, step.context, step.pairs_twice);
-        self.step_ends = Some(at.plus_picos(picos));
+        self.step_ends = Some(at.plus_picos(picos + std::mem::take(&mut self.owed_picos)));
     }
 
     /// Gives running requests their tokens, in order. True when one had to be preempted.

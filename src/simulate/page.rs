@@ -122,7 +122,10 @@ fn counters(page: &mut PageWriter<'_>, metrics: &EngineMetrics) {
     page.model_counters(
         "admission_rejections",
         "Requests refused by a queue limit.",
-        &[(Extra("reason", "max_num_queued_reqs"), 0), (Extra("reason", "max_num_queued_tokens"), 0)],
+        &[
+            (Extra("reason", "max_num_queued_reqs"), metrics.refused),
+            (Extra("reason", "max_num_queued_tokens"), 0),
+        ],
     );
 }
 

@@ -91,6 +91,13 @@ impl EngineSettings {
         Self::new(StepLaw::new(6.8, 23.0, 45.0, 43.0, 1.3), 404_000)
     }
 
+    /// A10G with an 8B model in 4 bits (W4A16), by the datasheet rule (70 dense FP16 TFLOPS, 600 GB/s, 24 GB); nobody
+    /// measured it here.
+    #[must_use]
+    pub fn a10g_8b() -> Self {
+        Self::new(StepLaw::new(12.4, 357.0, 45.0, 240.0, 18.7), 98_000)
+    }
+
     /// KV blocks that sequences can take: all but the null block.
     #[must_use]
     pub fn usable_blocks(&self) -> u32 {

@@ -29,7 +29,12 @@ pub enum Life {
     },
     /// Serves.
     Ready,
-    /// Told to go: finishes what it has, gets nothing new.
+    /// The router sends it nothing new any more. It isn't told to go yet, and may be taken back.
+    Leaving {
+        /// When it is told to go at the latest; before that when it has nothing left to do.
+        deadline: Moment,
+    },
+    /// Told to go: finishes what it has, takes nothing new.
     Terminating {
         /// When it is killed at the latest.
         deadline: Moment,
@@ -70,6 +75,10 @@ pub struct Replica {
     /// When its container began to run.
     container_started: Option<Moment>,
     ready_at: Option<Moment>,
+    /// When it was chosen to go.
+    leaves_since: Option<Moment>,
+    /// Until when the router still has its address, once it is told to go.
+    listed_until: Moment,
     restarts: u32,
     /// Why it gets no node.
     refused: Option<&'static str>,
@@ -94,6 +103,8 @@ impl Replica {
             bound: None,
             container_started: None,
             ready_at: None,
+            leaves_since: None,
+            listed_until: now,
             restarts: 0,
             refused: None,
             engine: None,
@@ -168,6 +179,16 @@ impl Replica {
         self.life == Life::Ready
     }
 
+    /// Does the router send to it? What has drained is gone, whenever that is noticed. Advance its engine to `at` first.
+    #[must_use]
+    pub fn is_listed(&self, at: Moment) -> bool {
+        match self.life {
+            Life::Ready => true,
+            Life::Terminating { .. } => at < self.listed_until && self.drained_at().is_none(),
+            Life::Pending { .. } | Life::Starting { .. } | Life::Leaving { .. } => false,
+        }
+    }
+
     /// Is its process listening? A draining vLLM still answers `/metrics`.
     #[must_use]
     pub fn listens(&self) -> bool {
@@ -180,7 +201,7 @@ impl Replica {
         match self.life {
             Life::Pending { until } | Life::Starting { until, .. } => Some(until),
             Life::Ready => None,
-            Life::Terminating { deadline } => Some(deadline),
+            Life::Leaving { deadline } | Life::Terminating { deadline } => Some(deadline),
         }
     }
 
@@ -239,17 +260,39 @@ impl Replica {
         self.engine = Some(EngineModel::new(settings, at));
     }
 
-    /// Told to go.
-    pub(super) fn terminate(&mut self, at: Moment, drain: Duration) {
+    /// Told to go. A router that hadn't left it yet still has its address for a while.
+    pub(super) fn terminate(&mut self, at: Moment, drain: Duration, unlisting: Duration) {
+        self.listed_until = if self.serves() { at.plus(unlisting) } else { at };
+        self.leaves_since.get_or_insert(at);
         self.life = Life::Terminating { deadline: at.plus(drain) };
         self.since = at;
     }
 
-    /// When a terminating replica had nothing left to do, if that is so by now.
+    /// The router leaves it, so that it can go when it is idle.
+    pub(super) fn leave(&mut self, at: Moment, longest: Duration) {
+        self.leaves_since = Some(at);
+        self.life = Life::Leaving { deadline: at.plus(longest) };
+        self.since = at;
+    }
+
+    /// The router takes it back.
+    pub(super) fn stay(&mut self, at: Moment) {
+        self.leaves_since = None;
+        self.life = Life::Ready;
+        self.since = at;
+    }
+
+    /// Since when it is on its way out.
+    #[must_use]
+    pub fn leaves_since(&self) -> Option<Moment> {
+        self.leaves_since
+    }
+
+    /// When a replica on its way out had nothing left to do, if that is so by now.
     #[must_use]
     pub fn drained_at(&self) -> Option<Moment> {
-        let terminating = matches!(self.life, Life::Terminating { .. });
-        let idle = self.engine.as_ref().filter(|_| terminating)?.idle_since()?;
+        let going = matches!(self.life, Life::Leaving { .. } | Life::Terminating { .. });
+        let idle = self.engine.as_ref().filter(|_| going)?.idle_since()?;
         Some(idle.max(self.since))
     }
 
@@ -262,7 +305,7 @@ impl Replica {
             Life::Pending { .. } => (Phase::Starting, false),
             Life::Starting { .. } => (Phase::Starting, true),
             Life::Ready => (Phase::Ready, true),
-            Life::Terminating { .. } => (Phase::Terminating, true),
+            Life::Leaving { .. } | Life::Terminating { .. } => (Phase::Terminating, true),
         };
         // A pod is "starting" from its creation on, whatever part of the start it is in.
         let since = match phase {
@@ -311,7 +354,7 @@ impl Replica {
                 Life::Pending { .. } => Some(Stage::Unscheduled),
                 Life::Starting { part: StartPart::Image, .. } => Some(Stage::Pulling),
                 Life::Starting { .. } => Some(Stage::Loading),
-                Life::Ready | Life::Terminating { .. } => None,
+                Life::Ready | Life::Leaving { .. } | Life::Terminating { .. } => None,
             },
             blocked,
             restarts: self.restarts,

@@ -92,52 +92,60 @@ impl Router {
         self.held.pop_front()
     }
 
-    /// Which replica gets a request. Only those that serve count: when a pod that has drained is noticed to be gone must
-    /// not matter.
-    pub(super) fn choose(&mut self, replicas: &[Replica], prefix: Option<&[u64]>) -> Option<usize> {
+    /// Which replica gets a request. Only those that the router lists count: when a pod that has drained is noticed to be
+    /// gone must not matter.
+    pub(super) fn choose(
+        &mut self,
+        replicas: &[Replica],
+        prefix: Option<&[u64]>,
+        at: Moment,
+    ) -> Option<usize> {
+        let listed: Vec<usize> = (0..replicas.len()).filter(|index| replicas[*index].is_listed(at)).collect();
         let first = prefix.and_then(|hashes| hashes.first().copied());
         match (self.routing, prefix, first) {
-            (Routing::RoundRobin, ..) => self.next_in_turn(replicas),
-            (Routing::PrefixHash, _, Some(hash)) => rendezvous(replicas, hash),
+            (Routing::RoundRobin, ..) => self.next_in_turn(&listed),
+            (Routing::PrefixHash, _, Some(hash)) => rendezvous(replicas, &listed, hash),
             (Routing::Scored { prefix_weight }, Some(hashes), Some(_)) => {
-                self.best_scored(replicas, hashes, prefix_weight)
+                self.best_scored(replicas, &listed, hashes, prefix_weight)
             }
-            _ => self.least_outstanding(replicas),
+            _ => self.least_outstanding(replicas, &listed),
         }
     }
 
-    fn next_in_turn(&mut self, replicas: &[Replica]) -> Option<usize> {
-        let count = replicas.iter().filter(|replica| replica.serves()).count();
-        self.turn = (self.turn + 1) % count.max(1);
-        (0..replicas.len()).filter(|index| replicas[*index].serves()).nth(self.turn)
+    fn next_in_turn(&mut self, listed: &[usize]) -> Option<usize> {
+        self.turn = (self.turn + 1) % listed.len().max(1);
+        listed.get(self.turn).copied()
     }
 
-    fn least_outstanding(&mut self, replicas: &[Replica]) -> Option<usize> {
-        let count = replicas.iter().filter(|replica| replica.serves()).count();
+    fn least_outstanding(&mut self, replicas: &[Replica], listed: &[usize]) -> Option<usize> {
+        let count = listed.len();
         self.turn = (self.turn + 1) % count.max(1);
-        let serving = replicas.iter().enumerate().filter(|(_, replica)| replica.serves());
         // Equals take turns: the first at or after the turn wins.
         let rotated = |place: usize| (place + count - self.turn) % count;
-        serving
-            .enumerate()
-            .min_by_key(|(place, (_, replica))| (replica.outstanding(), rotated(*place)))
-            .map(|(_, (index, _))| index)
+        let placed = listed.iter().copied().enumerate();
+        placed
+            .min_by_key(|(place, index)| (replicas[*index].outstanding(), rotated(*place)))
+            .map(|(_, index)| index)
     }
 
-    fn best_scored(&mut self, replicas: &[Replica], hashes: &[u64], prefix_weight: f64) -> Option<usize> {
-        let serving = || (0..replicas.len()).filter(|index| replicas[*index].serves());
+    fn best_scored(
+        &mut self,
+        replicas: &[Replica],
+        listed: &[usize],
+        hashes: &[u64],
+        prefix_weight: f64,
+    ) -> Option<usize> {
         let load = |index: usize| replicas[index].outstanding() as f64;
-        let least = serving().map(load).fold(f64::INFINITY, f64::min);
-        let most = serving().map(load).fold(0.0, f64::max);
-        let count = serving().count();
-        self.turn = (self.turn + 1) % count.max(1);
+        let least = listed.iter().map(|index| load(*index)).fold(f64::INFINITY, f64::min);
+        let most = listed.iter().map(|index| load(*index)).fold(0.0, f64::max);
+        self.turn = (self.turn + 1) % listed.len().max(1);
         let score = |index: usize| {
             let hit = replicas[index].prefixes().hits(hashes) as f64 / hashes.len() as f64;
             let idle = if most > least { (most - load(index)) / (most - least) } else { 1.0 };
             prefix_weight * hit + idle
         };
         let mut best: Option<(f64, usize)> = None;
-        for index in serving().cycle().skip(self.turn).take(count) {
+        for index in listed.iter().copied().cycle().skip(self.turn).take(listed.len()) {
             let score = score(index);
             if best.is_none_or(|(best, _)| score > best) {
                 best = Some((score, index));
@@ -163,9 +171,8 @@ impl Router {
 }
 
 /// Highest random weight: a replica that comes or goes moves its own share of the prefixes alone.
-fn rendezvous(replicas: &[Replica], hash: u64) -> Option<usize> {
-    let serving = (0..replicas.len()).filter(|index| replicas[*index].serves());
-    serving.max_by_key(|index| mixed(hash ^ mixed(replicas[*index].number())))
+fn rendezvous(replicas: &[Replica], listed: &[usize], hash: u64) -> Option<usize> {
+    listed.iter().copied().max_by_key(|index| mixed(hash ^ mixed(replicas[*index].number())))
 }
 
 /// A finaliser that spreads every bit (`SplitMix64`, Steele, Lea and Flood 2014).

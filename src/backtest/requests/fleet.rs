@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::arrivals::ArrivingRequest;
+use super::retries::Retries;
 use super::score::{RequestScore, Tally};
 use super::{RequestSettings, rival};
 use crate::decision::policy::TokenRates;
@@ -13,7 +14,7 @@ use crate::simulate::engine_model::{EngineEvent, EngineModel, EventKind};
 use crate::simulate::router::Routed;
 use crate::simulate::{Cluster, Moment, Request};
 
-/// What a router counts.
+/// What a router counts: every try of a request counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// Requests.
@@ -22,6 +23,15 @@ pub struct Offered {
     pub input_tokens: u64,
     /// Their output tokens.
     pub output_tokens: u64,
+}
+
+impl Offered {
+    /// All of it as work, in seconds of a replica that serves at these rates.
+    #[must_use]
+    pub fn work_seconds(&self, rates: TokenRates) -> f64 {
+        self.input_tokens as f64 / rates.input_tokens_per_second
+            + self.output_tokens as f64 / rates.output_tokens_per_second
+    }
 }
 
 /// A cluster under traffic.
@@ -36,6 +46,11 @@ pub struct Fleet {
     now: Moment,
     next_id: u64,
     offered: Offered,
+    turned_away: u64,
+    retries: Retries,
+    /// The outage, its beginning apart: that is an event.
+    outage_begins: Option<Moment>,
+    outage: Option<(Moment, Moment)>,
     tally: Tally,
     events: Vec<EngineEvent>,
     /// Times to first token of the last minute, picoseconds; empty unless somebody asked for them.
@@ -54,6 +69,10 @@ impl Fleet {
             now: Moment::START,
             next_id: 0,
             offered: Offered::default(),
+            turned_away: 0,
+            retries: Retries::new(settings.clients, settings.seed),
+            outage_begins: settings.outage.map(|(from, _)| from),
+            outage: settings.outage,
             tally: Tally::new(settings.rates, settings.acceptable_queue),
             events: Vec::new(),
             first_tokens: None,
@@ -88,6 +107,12 @@ impl Fleet {
     #[must_use]
     pub fn offered(&self) -> Offered {
         self.offered
+    }
+
+    /// Tries that were refused so far: in an outage, or because nobody had room.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away
     }
 
     /// Requests at the router and in engines' queues that have not run yet.
@@ -125,40 +150,88 @@ impl Fleet {
         let (input, output) = (arriving.input, arriving.output);
         let request = Request { id: self.next_id, arrived: arriving.at, input, cached, output };
         self.next_id += 1;
+        self.tally.arrived(&request);
+        self.attempt(Routed { request, prefix: arriving.prefix }, arriving.at);
+    }
+
+    /// One try of a request.
+    fn attempt(&mut self, routed: Routed, at: Moment) {
+        let Request { input, output, .. } = routed.request;
         self.offered.requests += 1;
         self.offered.input_tokens += u64::from(input);
         self.offered.output_tokens += u64::from(output);
-        self.tally.arrived(&request);
-        self.cluster.submit_routed(Routed { request, prefix: arriving.prefix });
+        let is_out = self.outage.is_some_and(|(from, until)| from <= at && at < until);
+        if !is_out && self.cluster.submit_routed(routed.clone(), at) {
+            return;
+        }
+        self.turned_away += 1;
+        if !self.retries.again(routed, at) {
+            self.tally.turned_away();
+        }
+    }
+
+    /// What happens by itself up to an instant: the outage begins, and clients try again.
+    pub(super) fn reach(&mut self, to: Moment) {
+        loop {
+            let retry = self.retries.next().filter(|at| *at <= to);
+            let begins = self.outage_begins.filter(|at| *at <= to && retry.is_none_or(|retry| *at <= retry));
+            if let Some(at) = begins {
+                self.outage_begins = None;
+                self.cluster.cut_off(at);
+                self.now = self.now.max(at);
+                self.note_events();
+                continue;
+            }
+            if retry.is_none() {
+                return;
+            }
+            let Some((at, routed)) = self.retries.pop() else { return };
+            self.attempt(routed, at);
+        }
     }
 
     /// Brings everything to an instant.
     pub(super) fn settle(&mut self, now: Moment) {
         self.now = now;
         self.cluster.advance(now);
+        self.note_events();
+        self.forget_first_tokens(now);
+    }
+
+    fn note_events(&mut self) {
         let mut events = std::mem::take(&mut self.events);
         self.cluster.drain_events(&mut events);
         for event in events.drain(..) {
             self.note(&event);
         }
         self.events = events;
-        self.forget_first_tokens(now);
     }
 
     fn note(&mut self, event: &EngineEvent) {
         let request = &event.request;
         match event.kind {
-            EventKind::Admitted => self.tally.admitted(request, event.at),
-            EventKind::FirstToken => {
+            EventKind::Admitted if self.retries.runs(request.id) => self.tally.admitted(request, event.at),
+            EventKind::FirstToken if self.retries.is_answered(request.id) => {
                 self.tally.first_token(request, event.at);
                 if let Some(times) = &mut self.first_tokens {
                     times.push_back((event.at, event.at.picos_since(request.arrived)));
                 }
             }
-            EventKind::Finished => self.tally.finished(),
+            EventKind::Admitted | EventKind::FirstToken => {}
+            EventKind::Finished => {
+                self.tally.finished();
+                self.retries.forget(request.id);
+            }
             EventKind::Refused => self.tally.refused(request),
             EventKind::TurnedAway => self.tally.turned_away(),
-            EventKind::Aborted => self.tally.cut_off(),
+            EventKind::Aborted => {
+                // What its replica had of its prompt isn't known of the next one.
+                let routed = Routed { request: *request, prefix: None };
+                // The end of a replica may be noticed a moment later; the past is over then.
+                if !self.retries.again(routed, event.at.max(self.now)) {
+                    self.tally.cut_off();
+                }
+            }
         }
     }
 
@@ -190,6 +263,15 @@ impl Fleet {
         unfinished += held.len() as u64;
         without_first_token.extend(held.iter().map(|request| request.arrived));
         waiting.extend(held);
+        for request in self.retries.waiting() {
+            unfinished += 1;
+            if !self.retries.ran(request.id) {
+                waiting.push(*request);
+            }
+            if !self.retries.was_answered(request.id) {
+                without_first_token.push(request.arrived);
+            }
+        }
         for request in waiting {
             self.tally.admitted(&request, self.now);
         }

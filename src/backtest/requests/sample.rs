@@ -68,7 +68,7 @@ pub fn direct(replica: &Replica, model: &str, begins: DateTime<Utc>) -> Result<E
         }],
         kv_tokens_per_engine: Some(f64::from(engine.settings().kv_blocks * BLOCK_TOKENS)),
         awake: Some(true),
-        rejected_total: Some(0.0),
+        rejected_total: count(metrics.refused),
         speculative: false,
         missing: Vec::new(),
     })

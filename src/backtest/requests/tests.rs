@@ -311,3 +311,68 @@ fn nothing_arriving_is_no_late_minute() {
     let rates: TokenRates = capacity().rates;
     assert!(rates.input_tokens_per_second > 0.0);
 }
+
+/// A fleet of one before which clients try again, with an outage from 60 s to 70 s.
+fn stormy(backoff: Backoff) -> RequestSettings {
+    RequestSettings {
+        clients: Some(Clients { backoff, patience: Duration::from_secs(60) }),
+        outage: Some((Moment::from_seconds(60.0), Moment::from_seconds(70.0))),
+        ..settings(180, 1)
+    }
+}
+
+#[test]
+fn what_an_outage_refuses_or_cuts_off_is_tried_again_and_nothing_is_lost() {
+    let settings = stormy(Backoff::Fixed(Duration::from_secs(4)));
+    // One that runs as the outage begins, and one that comes in the middle of it.
+    let arrivals = [one(59.0, 100, 500), one(65.0, 100, 10)];
+    let score = play(&settings, &mut Constant, arrivals.into_iter());
+    assert_eq!((score.requests, score.finished, score.lost(), score.unfinished), (2, 2, 0, 0));
+    // The second one tries at 65, 69 and 73 s.
+    assert!((8.0..8.4).contains(&score.queue_seconds.p99), "{:?}", score.queue_seconds);
+    let alone = RequestSettings { clients: None, ..settings };
+    let lost = play(&alone, &mut Constant, [one(59.0, 100, 500), one(65.0, 100, 10)].into_iter());
+    assert_eq!((lost.cut_off, lost.refused, lost.finished), (1, 1, 0));
+}
+
+#[test]
+fn every_try_counts_as_offered_and_every_request_only_once() {
+    struct Counts(u64, u64);
+    impl Sizer for Counts {
+        fn next(&self) -> Option<Moment> {
+            Some(Moment::from_seconds(if self.0 == 0 { 100.0 } else { 1e6 }))
+        }
+        fn act(&mut self, _: Moment, fleet: &mut Fleet) {
+            (self.0, self.1) = (fleet.offered().requests, fleet.turned_away());
+        }
+    }
+    let mut counts = Counts(0, 0);
+    let settings = stormy(Backoff::Fixed(Duration::from_secs(1)));
+    let arrivals = (0..5).map(|n| one(60.5 + f64::from(n), 100, 10));
+    let score = play(&settings, &mut counts, arrivals);
+    // Refused at 60.5 and every second until 69.5: ten times, then nine, down to six.
+    assert_eq!((score.requests, counts.0, counts.1), (5, 45, 40));
+    assert_eq!((score.finished, score.lost()), (5, 0));
+}
+
+#[test]
+fn pools_are_played_as_if_alone_by_whoever_leaves_them_alone() {
+    struct Nobody;
+    impl PoolsSizer for Nobody {
+        fn next(&self) -> Option<Moment> {
+            None
+        }
+        fn act(&mut self, _: Moment, _: &mut [&mut Fleet]) {}
+    }
+    let (first, second) = (settings(120, 2), RequestSettings { seed: 9, ..settings(120, 1) });
+    let pools = vec![
+        Pool { settings: &first, arrivals: Box::new(load(&[1.0, 2.0], 1)) },
+        Pool { settings: &second, arrivals: Box::new(load(&[0.5, 0.5], 2)) },
+    ];
+    let together = play_pools(pools, &mut Nobody);
+    let apart = [
+        play(&first, &mut Constant, load(&[1.0, 2.0], 1)),
+        play(&second, &mut Constant, load(&[0.5, 0.5], 2)),
+    ];
+    assert_eq!(together, apart);
+}

@@ -138,7 +138,7 @@ fn a_prefix_stays_with_its_replica_under_hashing_and_moves_when_that_is_gone() {
     let prefix = |n: u64| Some((0..8).map(|block| n * 100 + block).collect());
     for n in 0..40_u64 {
         let request = request(n, n as f64, 128, 5);
-        cluster.submit_routed(Routed { request, prefix: prefix(n % 4) });
+        assert!(cluster.submit_routed(Routed { request, prefix: prefix(n % 4) }, request.arrived));
     }
     cluster.advance(at(60.0));
     let cached: u64 = cluster.replicas().iter().map(|r| r.engine().unwrap().metrics().prefix_hits).sum();
@@ -147,7 +147,8 @@ fn a_prefix_stays_with_its_replica_under_hashing_and_moves_when_that_is_gone() {
     let served = cluster.replicas().iter().filter(|r| r.engine().unwrap().metrics().finished > 0).count();
     assert!((1..=4).contains(&served));
     cluster.scale(at(60.0), 1);
-    cluster.submit_routed(Routed { request: request(99, 61.0, 128, 5), prefix: prefix(0) });
+    let routed = Routed { request: request(99, 61.0, 128, 5), prefix: prefix(0) };
+    assert!(cluster.submit_routed(routed, at(61.0)));
     cluster.advance(at(90.0));
     assert!(events(&mut cluster).iter().any(|e| e.request.id == 99 && e.kind == EventKind::Finished));
 }
@@ -158,14 +159,15 @@ fn scored_routing_weighs_a_prefix_against_a_queue() {
         let routing = Routing::Scored { prefix_weight };
         let mut cluster = Cluster::new(ClusterSettings { routing, ..settings() }, 2);
         let prefix = || Some((0..8).collect());
-        cluster.submit_routed(Routed { request: request(0, 0.0, 128, 2), prefix: prefix() });
+        let ask = |id, seconds| Routed { request: request(id, seconds, 128, 2), prefix: prefix() };
+        assert!(cluster.submit_routed(ask(0, 0.0), at(0.0)));
         let warm = cluster.replicas().iter().position(|r| r.outstanding() == 1).unwrap();
         for n in 0..busy {
             // Without a prefix: these go where there is least to do, so to both in turn.
             cluster.submit(request(10 + n, 5.0, 100, 3000));
         }
         let before: Vec<usize> = cluster.replicas().iter().map(Replica::outstanding).collect();
-        cluster.submit_routed(Routed { request: request(1, 6.0, 128, 2), prefix: prefix() });
+        assert!(cluster.submit_routed(ask(1, 6.0), at(6.0)));
         let grown = |index: usize| cluster.replicas()[index].outstanding() > before[index];
         (grown(warm), before[warm] > before[1 - warm])
     };
