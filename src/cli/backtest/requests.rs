@@ -55,8 +55,8 @@ pub(super) async fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
     let calibrated = plan.believes_in_no_capacity();
     let mut settings = plan.settings(&arrived)?;
     let trace = arrived.trace;
-    if !settings.score_from.is_zero() || settings.split {
-        let told = "--score-from and --split: not together with --fidelity requests";
+    if settings.split {
+        let told = "--split: only as a fluid. It asks what each policy would have paid had it known more, which is known of work and not of single requests: leave out --fidelity requests, or --split";
         return Err(BadFlag(told.to_owned()).into());
     }
     let nothing = || BadFlag(format!("{}: nothing arrives in this trace", traffic.named()));
@@ -70,6 +70,7 @@ pub(super) async fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
             size: settings.size,
             cold_start: settings.cold_start,
             acceptable_queue: settings.acceptable_queue,
+            score_from: settings.score_from,
             begins: settings.begins,
             seed: settings.seed,
         },
