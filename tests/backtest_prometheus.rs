@@ -278,5 +278,9 @@ fn flags_that_don_t_belong_together_are_refused() {
     let output = backtest(&["--prometheus", "http://p", "--query", "x"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("--from and --to: needed"));
     fails(&["--trace", "a.csv", "--query", "x"], 64, &["--query: says more of --prometheus"]);
-    fails(&["--arrivals", "poisson rate=1 for=1m", "--format", "azure"], 64, &["--format: says more of --trace"]);
+    fails(
+        &["--arrivals", "poisson rate=1 for=1m", "--format", "azure"],
+        64,
+        &["--format: says more of --trace"],
+    );
 }
