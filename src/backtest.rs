@@ -48,7 +48,7 @@ pub mod trace;
 mod warnings;
 pub mod work;
 
-pub use report::{Report, Row};
+pub use report::{Fidelity, Report, Row};
 pub use trace::{Trace, TraceError};
 
 use bound::Question;

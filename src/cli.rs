@@ -79,7 +79,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(args) => schema::run(&args),
         Command::Read(args) => read::run(args).await,
         Command::Explain(args) => explain::run(args).await,
-        Command::Backtest(args) => backtest::run(&args),
+        Command::Backtest(args) => Box::pin(backtest::run(&args)).await,
         Command::Demo(args) => Box::pin(demo::run(args)).await,
     }
 }

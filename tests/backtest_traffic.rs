@@ -139,4 +139,34 @@ fn what_the_store_of_a_scaler_saw_is_played_and_not_a_byte_of_it_changes() {
     assert!(before == bytes());
     refused(&["--history", folder, "--tier", "serving/code"], "it knows no tier serving/code");
     refused(&["--history", folder, "--tier", "chat"], "write NAMESPACE/NAME");
+
+    let played: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(played["begins"], "2026-03-02T00:00:00Z", "the store has a calendar");
+    let scenario = scratch.path().join("scenario.yaml");
+    std::fs::write(&scenario, "history: {folder: ., tier: serving/chat}\n").unwrap();
+    let of_scenario = backtest(&[scenario.to_str().unwrap()]);
+    assert_eq!(of_scenario.stdout, output.stdout);
+}
+
+#[test]
+fn a_scenario_has_the_traffic_that_the_flags_have() {
+    let scratch = tempfile::tempdir().unwrap();
+    let scenario = scratch.path().join("scenario.yaml");
+    let path = scenario.to_str().unwrap();
+    let trace = fixture("burstgpt-made-up.csv");
+    for (text, flags) in [
+        (format!("trace: {trace}\nformat: burstgpt\n"), ["--trace", &trace]),
+        (
+            "arrivals: poisson rate=4 for=10m seed=3\n".to_owned(),
+            ["--arrivals", "poisson rate=4 for=10m seed=3"],
+        ),
+    ] {
+        std::fs::write(&scenario, text).unwrap();
+        assert_eq!(played(&[path]), played(&flags));
+    }
+    // A flag goes before what the scenario says, whichever source that is.
+    assert_eq!(played(&[path, "--trace", &trace]), played(&["--trace", &trace]));
+    std::fs::write(&scenario, "arrivals: [poisson rate=x for=1m, ramp from=1]\nhistory: {folder: s}\n")
+        .unwrap();
+    refused(&[path], "arrivals[1]: `ramp from=1`");
 }

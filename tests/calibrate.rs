@@ -60,8 +60,17 @@ fn the_laws_that_were_found_predict_their_runs() {
     }
 }
 
+/// Two runs of one vLLM 0.32 on a CPU with other rates, lengths and arrivals (`tests/vllm/calibrate`); the law is what the
+/// command found in the first.
 #[test]
-#[ignore = "a minute without optimisation"]
+fn a_law_fitted_to_one_run_predicts_another() {
+    let limits = ["--kv-tokens", "8192", "--max-num-seqs", "8", "--token-budget", "512"];
+    let law = ["--law", "25.1390,1300.8966,280.5816,1577.0170,12.5648", "--json"];
+    all_within(&json(&calibrate(&log("vllm-0.32-cpu-other"), &[&limits[..], &law].concat())), 0.10);
+}
+
+#[test]
+#[ignore = "minutes without optimisation, 15 s with it: cargo test --release --test calibrate -- --ignored"]
 fn a_law_is_found_for_each_run_with_nothing_stated() {
     for run in RUNS {
         let found = json(&calibrate(&log(run), &["--json"]));

@@ -4,42 +4,27 @@
 
 mod common {
     pub mod fake_engine;
+    pub mod server;
+    pub mod vllm_page;
 }
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
 use common::fake_engine::{Answer, FakeEngine};
+use common::server::{PATIENCE, start, until};
+use common::vllm_page::Load;
 use flate2::read::MultiGzDecoder;
-use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::config;
 use keda_vllm_scaler::record;
-use keda_vllm_scaler::server::{self, Running, ServerOptions};
-use keda_vllm_scaler::snapshot::Snapshot;
+use keda_vllm_scaler::server::Running;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A page of vLLM's V1 engine with as much on it as a decision needs.
 fn page(waiting: u32, kv_usage: f64, tokens: u32) -> Answer {
-    let series = [
-        ("num_requests_running", "gauge", 4.0),
-        ("num_requests_waiting", "gauge", f64::from(waiting)),
-        ("kv_cache_usage_perc", "gauge", kv_usage),
-        ("prompt_tokens_total", "counter", f64::from(tokens)),
-        ("generation_tokens_total", "counter", f64::from(tokens) / 3.0),
-    ];
-    let mut text = String::new();
-    for (name, kind, value) in series {
-        writeln!(text, "# HELP vllm:{name} x\n# TYPE vllm:{name} {kind}").unwrap();
-        writeln!(text, "vllm:{name}{{engine=\"0\",model_name=\"m\"}} {value:?}").unwrap();
-    }
-    // The last family of a page may be cut: this one is nobody's.
-    text += "# HELP python_info x\n# TYPE python_info gauge\npython_info 1.0\n";
-    Answer::page(&text)
+    // Thirds are numbers that a recording must keep to the last digit.
+    let generation_tokens = f64::from(tokens) / 3.0;
+    Load { running: 4, waiting, kv_usage, prompt_tokens: tokens, generation_tokens }.page()
 }
 
 struct Scratch(tempfile::TempDir);
@@ -91,29 +76,6 @@ fn lines(file: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-async fn start(file: &Path) -> Running {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    server::start(ServerOptions {
-        config: config::load_file(file).unwrap(),
-        config_file: Some(file.to_owned()),
-        clock: Clock::system(),
-        injected: HashMap::new(),
-    })
-    .await
-    .unwrap()
-}
-
-/// Waits for a snapshot of which this holds.
-async fn until(running: &Running, what: &str, mut holds: impl FnMut(&Snapshot) -> bool) {
-    let mut snapshots = running.published.snapshot.clone();
-    let found = async {
-        while !holds(&snapshots.borrow_and_update()) {
-            snapshots.changed().await.unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
 /// Waits for so many more decisions.
 async fn decisions(running: &Running, count: usize) {
     let (mut seen, mut last) = (0, None);
@@ -122,7 +84,7 @@ async fn decisions(running: &Running, count: usize) {
         if at.is_some() && at != last {
             (seen, last) = (seen + 1, at);
         }
-        seen > count
+        (seen > count).then_some(())
     })
     .await;
 }
@@ -290,7 +252,7 @@ async fn recording_is_switched_on_and_off_while_the_server_runs() {
     assert!(!scratch.folder().exists());
 
     running.reload(on).await.unwrap();
-    until(&running, "a recording", |snapshot| snapshot.record.size_bytes > 0).await;
+    until(&running, "a recording", |snapshot| (snapshot.record.size_bytes > 0).then_some(())).await;
     decisions(&running, 2).await;
     running.reload(off).await.unwrap();
     assert_eq!(running.published.now().record.path, None);
@@ -308,9 +270,10 @@ async fn a_path_that_can_t_be_written_is_an_alarm_and_no_answer_changes() {
     let record = scratch.recorded_to("1MiB");
     let running = start(&scratch.configuration(&replica, &record, "replicas: {min: 1, max: 8}")).await;
     until(&running, "an alarm", |snapshot| {
-        snapshot.record.alarm.as_ref().is_some_and(|alarm| alarm.contains("decisions are not recorded"))
-            && snapshot.tiers.values().any(|status| status.decision.required() == Some(2))
-            && snapshot.record.lost > 0
+        let alarm = snapshot.record.alarm.as_ref();
+        let told = alarm.is_some_and(|alarm| alarm.contains("decisions are not recorded"));
+        let answered = snapshot.tiers.values().any(|status| status.decision.required() == Some(2));
+        (told && answered && snapshot.record.lost > 0).then_some(())
     })
     .await;
     running.stop().await.unwrap();

@@ -4,14 +4,16 @@
 
 mod common {
     pub mod fake_engine;
+    pub mod server;
+    pub mod vllm_page;
 }
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use common::fake_engine::{Answer, FakeEngine};
+use common::server::{start, until};
+use common::vllm_page::Load;
 use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::config;
 use keda_vllm_scaler::decision::{Answer as Answered, BoundKind, TierId};
@@ -22,25 +24,9 @@ use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A page of vLLM's V1 engine with as much on it as a decision needs.
 fn page(running: u32, waiting: u32, kv_usage: f64, tokens: u32) -> Answer {
-    let series = [
-        ("num_requests_running", "gauge", f64::from(running)),
-        ("num_requests_waiting", "gauge", f64::from(waiting)),
-        ("kv_cache_usage_perc", "gauge", kv_usage),
-        ("prompt_tokens_total", "counter", f64::from(tokens)),
-        ("generation_tokens_total", "counter", f64::from(tokens) / 4.0),
-    ];
-    let mut text = String::new();
-    for (name, kind, value) in series {
-        writeln!(text, "# HELP vllm:{name} x\n# TYPE vllm:{name} {kind}").unwrap();
-        writeln!(text, "vllm:{name}{{engine=\"0\",model_name=\"m\"}} {value:?}").unwrap();
-    }
-    // The last family of a page may be cut: this one is nobody's.
-    text += "# HELP python_info x\n# TYPE python_info gauge\npython_info 1.0\n";
-    Answer::page(&text)
+    let generation_tokens = f64::from(tokens) / 4.0;
+    Load { running, waiting, kv_usage, prompt_tokens: tokens, generation_tokens }.page()
 }
 
 struct File(tempfile::TempDir);
@@ -69,32 +55,6 @@ fn text(replica: &FakeEngine, tier: &str, rest: &str) -> String {
          scrape: {{interval: 1s, timeout: 500ms, staleAfter: 4s}}\n  {rest}\n",
         replica.url()
     )
-}
-
-async fn start(file: &Path) -> Running {
-    drop(rustls::crypto::ring::default_provider().install_default());
-    server::start(ServerOptions {
-        config: config::load_file(file).unwrap(),
-        config_file: Some(file.to_owned()),
-        clock: Clock::system(),
-        injected: HashMap::new(),
-    })
-    .await
-    .unwrap()
-}
-
-/// Waits for a snapshot of which this holds.
-async fn until<T>(running: &Running, what: &str, mut of: impl FnMut(&Snapshot) -> Option<T>) -> T {
-    let mut snapshots = running.published.snapshot.clone();
-    let found = async {
-        loop {
-            if let Some(found) = of(&snapshots.borrow_and_update()) {
-                return found;
-            }
-            snapshots.changed().await.unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
 fn tier<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a TierStatus> {

@@ -9,7 +9,7 @@ use keda_vllm_scaler::clock::Clock;
 use keda_vllm_scaler::simulate::serve::Fleet;
 use keda_vllm_scaler::simulate::standin::ScaleTarget as _;
 use keda_vllm_scaler::simulate::traffic::{TokenCount, TrafficSettings};
-use keda_vllm_scaler::simulate::world::{World, WorldSettings};
+use keda_vllm_scaler::simulate::world::{Adjustment, World, WorldSettings};
 use keda_vllm_scaler::simulate::{ClusterSettings, EngineSettings};
 use keda_vllm_scaler::supply::{Discovered, Phase, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -19,6 +19,12 @@ use tokio::sync::watch;
 /// Real time that a condition may take; only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A cold start that is over in a second, as the clock of these tests runs.
+const SHORT: Duration = Duration::from_secs(120);
+
+/// One that no test waits for, however slow the machine.
+const ENDLESS: Duration = Duration::from_secs(7 * 86_400);
+
 fn settings(ready: u32) -> WorldSettings {
     WorldSettings {
         base: DateTime::UNIX_EPOCH,
@@ -26,7 +32,7 @@ fn settings(ready: u32) -> WorldSettings {
             model: "m".to_owned(),
             drain: Duration::from_secs(60),
             seed: 1,
-            ..ClusterSettings::plain(EngineSettings::rtx4090_8b(), Duration::from_secs(120))
+            ..ClusterSettings::plain(EngineSettings::rtx4090_8b(), ENDLESS)
         },
         traffic: TrafficSettings {
             seed: 1,
@@ -88,7 +94,11 @@ async fn a_replica_refuses_while_it_starts_serves_when_ready_and_is_gone_after_d
     let refused = get(&url).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
-    becomes(&mut discovered, |t| t.len() == 2 && t[1].phase == Phase::Ready).await;
+    fleet.scale(1);
+    fleet.with_world(|world| world.adjust(Adjustment::ColdStart(SHORT)));
+    fleet.scale(2);
+    let ready = becomes(&mut discovered, |t| t.len() == 2 && t[1].phase == Phase::Ready).await;
+    let url = ready[1].url.clone().unwrap();
     assert!(get(&url).await.unwrap().contains("vllm:num_requests_running"));
 
     fleet.scale(1);
@@ -118,9 +128,18 @@ async fn the_routers_queue_is_on_its_page_while_no_replica_serves() {
         }
     });
     filled.await.expect("nobody ever queued");
+    fleet.with_world(|world| world.adjust(Adjustment::ColdStart(SHORT)));
     fleet.scale(1);
     becomes(&mut discovered, |t| t.iter().any(|target| target.phase == Phase::Ready)).await;
     assert!(queued().await < 1.0);
     let world = fleet.stop().await;
     assert!(world.outcome().requests > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_that_nobody_holds_any_more_ends() {
+    let (fleet, mut discovered) = fleet(1).await;
+    drop(fleet);
+    let ended = async { while discovered.changed().await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the driver still runs");
 }

@@ -22,10 +22,23 @@ mod lesson;
 mod page;
 mod plot;
 
+/// How the fleet was modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Fidelity {
+    /// Work as a fluid.
+    #[default]
+    Fluid,
+    /// Request by request.
+    Requests,
+}
+
 /// Everything that a backtest found. The same input gives the same report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
+    /// How the fleet was modelled.
+    pub fidelity: Fidelity,
     /// Length of the trace.
     pub days: f64,
     /// Rows of the file that were read.
@@ -93,6 +106,7 @@ pub(super) type Found = (String, Score, Option<Record>);
 /// What the jobs came to.
 #[derive(Default)]
 pub(super) struct Findings {
+    pub(super) fidelity: Fidelity,
     pub(super) bound_replica_slots: f64,
     /// Prices of a late minute, and what the clairvoyant comes to at them.
     pub(super) priced: Vec<(f32, f64)>,
@@ -123,6 +137,7 @@ impl Report {
         };
         let scored_seconds = (work.len() - from) as f64 * SLOT_SECONDS;
         Self {
+            fidelity: found.fidelity,
             days: work.len() as f64 * SLOT_SECONDS / 86_400.0,
             rows_read,
             begins: settings.begins,

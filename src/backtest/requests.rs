@@ -90,6 +90,8 @@ pub struct RequestSettings {
     pub acceptable_queue: Duration,
     /// How long it is played; what arrives later is left out.
     pub span: Duration,
+    /// The minute from which on it is scored; what arrives before is played.
+    pub scored_from_minute: u64,
     /// The wall-clock time of its beginning.
     pub begins: DateTime<Utc>,
     /// For starts and phases; arrivals have their own.
@@ -123,6 +125,7 @@ impl RequestSettings {
             initial: 1,
             acceptable_queue: Duration::from_secs(5),
             span: Duration::from_hours(24),
+            scored_from_minute: 0,
             begins,
             seed: 0,
         }

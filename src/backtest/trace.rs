@@ -15,7 +15,7 @@
 //! ```text
 //! lines       bounded lines, plain or gzip        bins      the format above
 //! requests    traces of requests, by format       arrivals  a law, drawn with a seed
-//! prometheus  saved answers of a range query      gaps      points that may be missing -> bins
+//! prometheus  answers to a range query, in chunks    gaps      points that may be missing -> bins
 //! slots       whatever arrives -> slots
 //! ```
 //!

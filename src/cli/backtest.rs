@@ -1,7 +1,7 @@
 //! The command `backtest`: what a trace would have cost under these policies, under others, and with hindsight.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -19,7 +19,7 @@ mod progress;
 mod replay;
 mod requests;
 
-use inputs::{Traffic, TrafficDetails};
+use inputs::{TrafficDetails, TrafficFlags};
 use plan::Plan;
 use progress::with_progress;
 use requests::{Fidelity, Profile};
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
     #[command(flatten)]
-    traffic: Traffic,
+    traffic: TrafficFlags,
     #[command(flatten)]
     details: TrafficDetails,
     /// Instead of a trace: a recording of a running scaler, or the folder of one. Every decision is made again and compared.
@@ -73,8 +73,8 @@ pub struct Args {
     /// Work that queues longer is late, up to 1h; the first policy's `acceptableQueue` unless given, where that is a span.
     #[arg(long, value_name = "SPAN")]
     acceptable_queue: Option<String>,
-    /// The wall-clock time at which the trace begins: floors have times of day. 2024-01-01T00:00:00Z, a Monday, unless
-    /// given.
+    /// The wall-clock time at which the trace begins: floors have times of day. That of the store or of Prometheus unless
+    /// given; of other traffic 2024-01-01T00:00:00Z, a Monday.
     #[arg(long, value_name = "TIME", value_parser = wall_clock)]
     begins: Option<DateTime<Utc>>,
     /// Rivals to play beside it: `all` that the model can, `none`, or names with commas between them, of best-fixed,
@@ -113,7 +113,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When a file can't be read or written (exit code 1); for bad flags, a bad scenario, policy or trace (64).
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.other {
         Some(Other::Calibrate(args)) => return calibrate::run(args),
         Some(Other::Lesson(args)) => return lesson::run(args),
@@ -123,9 +123,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return replay::run(recording, args.json);
     }
     let plan = Plan::of(args)?;
+    if let Some(file) = &args.report {
+        can_be_written(file)?;
+    }
     let report = match args.fidelity {
-        Fidelity::Fluid => fluid(args, plan)?,
-        Fidelity::Requests => requests::run(args, plan)?,
+        Fidelity::Fluid => fluid(plan).await?,
+        Fidelity::Requests => requests::run(args, plan).await?,
     };
     if let Some(file) = &args.report {
         std::fs::write(file, report.page()).with_context(|| file.display().to_string())?;
@@ -142,11 +145,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn fluid(args: &Args, plan: Plan) -> anyhow::Result<Report> {
+/// Told before minutes of playing, not after them.
+fn can_be_written(file: &Path) -> anyhow::Result<()> {
+    if file.is_dir() {
+        return Err(BadFlag(format!("--report {}: a folder: name a file in it", file.display())).into());
+    }
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or_else(|| Path::new("."));
+    std::fs::metadata(folder).with_context(|| file.display().to_string()).map(drop)
+}
+
+async fn fluid(plan: Plan) -> anyhow::Result<Report> {
     let traffic = plan.traffic.clone();
-    let trace = traffic.read(&args.details, plan.most_slots)?;
-    let backtest = Backtest::new(&trace, plan.settings(&trace)?)
-        .map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
+    let arrived = inputs::read(&traffic, plan.most_slots).await?;
+    let settings = plan.settings(&arrived)?;
+    let trace = arrived.trace;
+    let backtest =
+        Backtest::new(&trace, settings).map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
     drop(trace);
     for warning in backtest.warnings() {
         eprintln!("warning: {warning}");

@@ -10,7 +10,7 @@ use super::shape::{Key, Kind, Scalar};
 mod load;
 
 use load::{ACTIVATOR, CLUSTER, SOURCE};
-pub(super) use load::{LATER_SOURCES, SCRAPE};
+pub(super) use load::{BEARER_TOKEN_FILE, LATER_SOURCES, SCRAPE, SERVER_NAME};
 
 /// Tiers of one process.
 pub(super) const MAX_TIERS: usize = 1_000;

@@ -19,6 +19,7 @@ mod policy;
 mod source;
 
 pub(super) use policy::{Context, policy};
+pub(super) use source::credentials;
 
 /// What a resolver adds to besides its result.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 //! It is read like the server's own file, with every problem told at once, and its policies are tiers of that file: what
 //! may stand in a tier may stand there, and means the same.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike as _, Utc};
@@ -18,6 +17,10 @@ use super::{profiles, shape_check};
 use crate::decision::Policy;
 use crate::decision::policy::{QueueAllowance, TokenRates};
 
+mod traffic;
+
+pub use traffic::{PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id};
+
 /// Policies of one comparison: more lines are no table.
 pub const MOST_POLICIES: usize = 20;
 
@@ -31,11 +34,11 @@ const SPAN: Kind = Kind::Scalar(Scalar::Span { least: Duration::ZERO, most: LONG
 
 /// The whole file.
 const ROOT: &[Key] = &[
-    Key::optional(
-        "trace",
-        Kind::Scalar(Scalar::File),
-        "The trace; a relative path counts from the scenario's own folder.",
-    ),
+    traffic::TRACE,
+    traffic::FORMAT,
+    traffic::ARRIVALS,
+    traffic::HISTORY,
+    traffic::PROMETHEUS,
     Key::optional(
         "peakReplicas",
         Kind::Scalar(Scalar::Count { least: 1, most: 500 }),
@@ -114,8 +117,8 @@ const POLICY: &[Key] = &[
 /// What is played. None is what the file doesn't say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scenario {
-    /// As written; a relative path counts from the scenario's folder.
-    pub trace: Option<PathBuf>,
+    /// As written; relative paths count from the scenario's folder.
+    pub traffic: Option<Traffic>,
     /// The busiest minute in full replicas. Never together with `scale`.
     pub peak_replicas: Option<u32>,
     /// What arrivals are multiplied by.
@@ -165,13 +168,15 @@ pub fn load(text: &str) -> Result<Scenario, Problems> {
     }
 }
 
-/// Fills in what a tier of a scenario may leave out, and makes a list of `rivals: all`.
+/// Fills in what a tier of a scenario may leave out, and makes lists of `rivals: all` and of a law in one line.
 fn complete(root: &mut Node) {
-    if let Some(rivals) = entry(root, "rivals")
-        && matches!(rivals.content, Content::Scalar(..))
-    {
-        let alone = rivals.clone();
-        rivals.content = Content::List(vec![alone]);
+    for key in ["rivals", "arrivals"] {
+        if let Some(list) = entry(root, key)
+            && matches!(list.content, Content::Scalar(..))
+        {
+            let alone = list.clone();
+            list.content = Content::List(vec![alone]);
+        }
     }
     let Some(Node { content: Content::List(policies), .. }) = entry(root, "policies") else { return };
     for (at, policy) in policies.iter_mut().enumerate() {
@@ -224,9 +229,9 @@ fn resolve(root: &Section<'_>, found: &mut Findings) -> Read<Scenario> {
         acceptable_queue: root.optional("acceptableQueue"),
         rates: rates.transpose(),
     };
-    let policies = policies(root, &told, found);
+    let (policies, traffic) = (policies(root, &told, found), traffic::traffic(root, found));
     Ok(Scenario {
-        trace: root.optional("trace")?,
+        traffic: traffic?,
         peak_replicas: root.optional("peakReplicas")?,
         scale: root.optional("scale")?,
         cold_start: told.cold_start?,

@@ -114,7 +114,9 @@ fn scalar(kind: &Scalar) -> Value {
         Scalar::Size { .. } => pattern("^[0-9]+ ?(B|kB|KB|MB|GB|KiB|MiB|GiB)$"),
         Scalar::Flag => json!({"type": "boolean"}),
         Scalar::Word(words) => json!({"enum": words}),
-        Scalar::Text { most } => json!({"type": "string", "minLength": 1, "maxLength": most}),
+        Scalar::Text { most } | Scalar::Lines { most } => {
+            json!({"type": "string", "minLength": 1, "maxLength": most})
+        }
         Scalar::Port => {
             json!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"const": "srv"}]})
         }

@@ -92,6 +92,10 @@ pub(super) enum Scalar {
     Text {
         most: usize,
     },
+    /// Text that may have several lines.
+    Lines {
+        most: usize,
+    },
     File,
     Socket,
     Url,
@@ -145,6 +149,10 @@ impl Scalar {
             Self::Flag => Value::Flag(flag(text)?),
             Self::Word(words) => Value::Text(word(text, words)?),
             Self::Text { most } => Value::Text(bounded(text, most)?),
+            Self::Lines { most } => {
+                bounded(&text.replace(['\n', '\t'], " "), most)?;
+                Value::Text(text.trim().to_owned())
+            }
             Self::File => Value::Text(bounded(text, 4096)?),
             Self::Socket => Value::Socket(address::socket(text)?),
             Self::Url => Value::Text(address::url(text)?),
@@ -194,7 +202,7 @@ impl Scalar {
             Self::Word(words) => {
                 words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ")
             }
-            Self::Text { .. } => "text".to_owned(),
+            Self::Text { .. } | Self::Lines { .. } => "text".to_owned(),
             Self::File => "path".to_owned(),
             Self::Socket => "IP address and port".to_owned(),
             Self::Url => "http or https URL".to_owned(),

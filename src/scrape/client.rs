@@ -133,15 +133,34 @@ impl Client {
     /// # Errors
     /// See [`ScrapeError`]; never later than the time-out of the settings.
     pub async fn fetch(&self, url: &str) -> Result<Page, ScrapeError> {
+        let (_, page) = self.in_time(url, |status| status == StatusCode::OK).await?;
+        Ok(page)
+    }
+
+    /// Asks an API that says in the body of its answer what is wrong: the answer with its status, whatever that is, but for
+    /// redirects.
+    ///
+    /// # Errors
+    /// As [`Client::fetch`].
+    pub async fn ask(&self, url: &str) -> Result<(u16, Page), ScrapeError> {
+        self.in_time(url, |status| !status.is_redirection()).await
+    }
+
+    async fn in_time(&self, url: &str, wanted: fn(StatusCode) -> bool) -> Result<(u16, Page), ScrapeError> {
         let url = Url::parse(url).map_err(|error| ScrapeError::BadUrl(error.to_string()))?;
         let connections = self.credentials.connections_for(&url, &self.files, self.limits.connect_timeout)?;
-        match tokio::time::timeout(self.limits.timeout, self.fetch_page(connections, url)).await {
+        match tokio::time::timeout(self.limits.timeout, self.fetch_page(connections, url, wanted)).await {
             Ok(result) => result,
             Err(_elapsed) => Err(ScrapeError::Timeout(self.limits.timeout)),
         }
     }
 
-    async fn fetch_page(&self, connections: &Connections, url: Url) -> Result<Page, ScrapeError> {
+    async fn fetch_page(
+        &self,
+        connections: &Connections,
+        url: Url,
+        wanted: fn(StatusCode) -> bool,
+    ) -> Result<(u16, Page), ScrapeError> {
         let answer = match connections.pooled.as_ref().filter(|_| url.scheme() == "https") {
             None => self.get(&connections.fresh, url).await,
             Some(pooled) => match self.get(pooled, url.clone()).await {
@@ -151,8 +170,9 @@ impl Client {
             },
         };
         let mut response = answer.map_err(|error| self.sort(&error))?;
-        if response.status() != StatusCode::OK {
-            return Err(ScrapeError::Status(response.status().as_u16()));
+        let status = response.status();
+        if !wanted(status) {
+            return Err(ScrapeError::Status(status.as_u16()));
         }
         let mut body = BodyReader::new(
             header(&response, &CONTENT_ENCODING),
@@ -164,7 +184,7 @@ impl Client {
             body.push(&chunk)?;
         }
         let content_type = header(&response, &CONTENT_TYPE).map(str::to_owned);
-        Ok(Page { body: body.finish()?, content_type })
+        Ok((status.as_u16(), Page { body: body.finish()?, content_type }))
     }
 
     async fn get(&self, client: &reqwest::Client, url: Url) -> Result<Response, reqwest::Error> {

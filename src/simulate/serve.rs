@@ -18,7 +18,7 @@ use axum::routing::get;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::moment::Moment;
@@ -83,6 +83,8 @@ pub struct Fleet {
     router: SocketAddr,
     stop: CancellationToken,
     tasks: TaskTracker,
+    /// A fleet that nobody holds any more ends by itself.
+    _held: Arc<DropGuard>,
 }
 
 impl Fleet {
@@ -114,7 +116,8 @@ impl Fleet {
         let (publish, discovered) = watch::channel(shared.lock().cluster().discovered(base));
         tasks.spawn(drive(Arc::clone(&shared), sockets, publish, stop.clone()));
         tasks.close();
-        Ok(Self { shared, discovered, router, stop, tasks })
+        let held = Arc::new(stop.clone().drop_guard());
+        Ok(Self { shared, discovered, router, stop, tasks, _held: held })
     }
 
     /// What a pod watch would tell, whenever it changes.

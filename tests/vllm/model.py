@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A tiny random Qwen2 model with a byte-level tokenizer and no weights (vLLM makes them up with --load-format dummy).
 
-usage: model.py FOLDER
+usage: model.py FOLDER [HIDDEN LAYERS]
 """
 
 import json
@@ -20,7 +20,7 @@ def write(folder, name, content):
         json.dump(content, file, indent=1)
 
 
-def main(folder):
+def main(folder, hidden=HIDDEN, layers=LAYERS):
     os.makedirs(folder, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -39,9 +39,9 @@ def main(folder):
         "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
     })
     write(folder, "config.json", {
-        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": HIDDEN,
-        "intermediate_size": 2 * HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HIDDEN // HEAD,
-        "num_key_value_heads": HIDDEN // HEAD, "head_dim": HEAD, "vocab_size": VOCABULARY,
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": hidden,
+        "intermediate_size": 2 * hidden, "num_hidden_layers": layers, "num_attention_heads": hidden // HEAD,
+        "num_key_value_heads": hidden // HEAD, "head_dim": HEAD, "vocab_size": VOCABULARY,
         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": True, "torch_dtype": "float32", "initializer_range": 0.02,
         "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0, "use_sliding_window": False,
@@ -50,4 +50,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:4]))

@@ -11,8 +11,6 @@ import json
 import os
 import random
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,12 +18,13 @@ import time
 
 import aiohttp
 
+from server import Failed, VllmServer, check, free_port, write_model
+
 TIER = "proof/tiny"
 SLOTS = 4  # --max-num-seqs of each server
 HOLD_SECONDS = 20
 HOLD_UNKNOWN_SECONDS = 25
 SCRAPE_SECONDS = 2
-START_SECONDS = 400
 
 CONFIG = """
 listen: {{grpc: "127.0.0.1:{grpc}", http: "127.0.0.1:{http}", health: "127.0.0.1:{health}"}}
@@ -42,63 +41,6 @@ tiers:
   scaleDown: {{hold: {hold}s, maxStep: "100%"}}
   holdUnknown: {unknown}s
 """
-
-
-class Failed(Exception):
-    pass
-
-
-def check(holds, what, **seen):
-    detail = ", ".join(f"{name} {value}" for name, value in seen.items())
-    print(f"  {'ok  ' if holds else 'FAIL'} {what}{': ' + detail if detail else ''}", flush=True)
-    if not holds:
-        raise Failed(what)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class VllmServer:
-    def __init__(self, venv, model, folder, number):
-        self.port = free_port()
-        self.base = f"http://127.0.0.1:{self.port}"
-        self.log = os.path.join(folder, f"vllm-{number}.log")
-        environment = dict(
-            os.environ, HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
-            TOKENIZERS_PARALLELISM="false", VLLM_CPU_KVCACHE_SPACE="1", VLLM_HOST_IP="127.0.0.1",
-        )
-        command = [
-            f"{venv}/bin/vllm", "serve", model, "--served-model-name", "tiny", "--host", "127.0.0.1",
-            "--port", str(self.port), "--load-format", "dummy", "--enforce-eager", "--dtype", "float32",
-            "--max-model-len", "1024", "--max-num-seqs", str(SLOTS), "--block-size", "32",
-            "--num-gpu-blocks-override", "48", "--no-enable-prefix-caching",
-        ]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-
-    async def healthy(self, session):
-        begun = time.monotonic()
-        while time.monotonic() - begun < START_SECONDS:
-            if self.process.poll() is not None:
-                raise Failed(f"vLLM ended at start, see {self.log}")
-            try:
-                async with session.get(f"{self.base}/health", timeout=aiohttp.ClientTimeout(total=2)) as answer:
-                    if answer.status == 200:
-                        return time.monotonic() - begun
-            except (aiohttp.ClientError, asyncio.TimeoutError):
-                pass
-            await asyncio.sleep(0.5)
-        raise Failed(f"vLLM is not healthy after {START_SECONDS} s, see {self.log}")
-
-    def kill(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
 
 
 class Load:
@@ -223,10 +165,10 @@ async def prove(arguments, folder):
     servers, scaler = [], None
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         try:
-            model = os.path.join(folder, "model")
-            subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "model.py"), model], check=True)
+            model = write_model(folder)
             print("== two real vLLM servers", flush=True)
-            servers = [VllmServer(arguments.venv, model, folder, number) for number in range(2)]
+            limits = ["--max-num-seqs", str(SLOTS), "--num-gpu-blocks-override", "48"]
+            servers = [VllmServer(arguments.venv, model, folder, number, limits) for number in range(2)]
             for server in servers:
                 print(f"  healthy after {await server.healthy(session):.0f} s")
 

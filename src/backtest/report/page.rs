@@ -3,21 +3,32 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::{self, answer, time};
-use super::{Record, Report, Row, cells, number};
+use super::{Fidelity, Record, Report, Row, cells, number};
 use crate::backtest::changes::Changes;
 use crate::backtest::split::Split;
 use crate::serve::words::words;
 
 const STYLE: &str = include_str!("style.css");
 
-/// What every number on the page leaves out.
-const LEFT_OUT: [&str; 6] = [
+/// What every number on the page leaves out, of a fluid.
+const A_FLUID_LEAVES_OUT: &[&str] = &[
     "Work is a fluid: no single request, no KV cache that fills, no preemption, no prefix cache, no routing. Times are queue times, not times to the first token.",
     "Every start takes the same time and succeeds: no failed start, no node that can't be had, no quota.",
     "Giving back is immediate: nothing drains.",
     "Every reading succeeds and is one slot old; capacity is what it is said to be.",
     "Nobody gives up, and nobody comes back.",
     "Load inside a row of the trace is even: real load is rougher, and every policy is later than told here.",
+];
+
+/// The same request by request.
+const REQUESTS_LEAVE_OUT: &[&str] = &[
+    "Requests come evenly within a slot of 5 s and have drawn lengths: a client's burst is nobody's, and real load is rougher.",
+    "A step takes what its law says: no network, no tokenizer, no API server that is itself busy, no speculative decoding, one engine a replica.",
+    "No prompt shares a prefix with another.",
+    "Every start takes the same time and succeeds: no failed start, no node that can't be had, no quota.",
+    "Every reading succeeds.",
+    "Nobody gives up, and nobody comes back.",
+    "The bound is that of the same load as a fluid.",
 ];
 
 impl Report {
@@ -54,6 +65,10 @@ impl Report {
 
     fn policies_section(&self) -> Markup {
         let columns = self.columns();
+        let counted = match self.fidelity {
+            Fidelity::Fluid => "work",
+            Fidelity::Requests => "requests",
+        };
         html! {
             h2 { "What each costs, and who waits" }
             div.scroll { table {
@@ -71,7 +86,7 @@ impl Report {
             } }
             p.muted {
                 "GPU-hours from order to release. Ratio: to the clairvoyant bound, the cheapest schedule that knew the future, paid the same starts and was never late. Late: queued longer than "
-                (number(self.acceptable_queue_seconds)) " s. Percentiles: of the queue time over the work."
+                (number(self.acceptable_queue_seconds)) " s. Percentiles: of the queue time over the " (counted) "."
             }
             @if !self.notes.is_empty() { ul.muted { @for note in &self.notes { li { (note) } } } }
         }
@@ -160,9 +175,13 @@ impl Report {
     }
 
     fn left_out_section(&self) -> Markup {
+        let left_out = match self.fidelity {
+            Fidelity::Fluid => A_FLUID_LEAVES_OUT,
+            Fidelity::Requests => REQUESTS_LEAVE_OUT,
+        };
         html! {
             h2 { "What the simulation leaves out" }
-            ul { @for left_out in LEFT_OUT { li { (left_out) } } }
+            ul { @for left_out in left_out { li { (left_out) } } }
             p.muted {
                 "Slots of " (number(self.slot_seconds)) " s; work rounded to " (number(self.work_unit_seconds))
                 " replica-seconds, nothing lost; arrivals multiplied by " (self.scale) "; seed " (self.seed) "."

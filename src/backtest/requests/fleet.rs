@@ -43,6 +43,9 @@ pub struct Fleet {
     hit_rate: f64,
     seed: u64,
     span: Duration,
+    scored_from: Moment,
+    /// Replica-seconds and starts when the score begins.
+    before: (f64, u64),
     now: Moment,
     next_id: u64,
     offered: Offered,
@@ -66,6 +69,8 @@ impl Fleet {
             hit_rate: settings.hit_rate.clamp(0.0, 1.0),
             seed: settings.seed,
             span: settings.span,
+            scored_from: Moment::from_duration(Duration::from_secs(settings.scored_from_minute * 60)),
+            before: (0.0, 0),
             now: Moment::START,
             next_id: 0,
             offered: Offered::default(),
@@ -73,7 +78,8 @@ impl Fleet {
             retries: Retries::new(settings.clients, settings.seed),
             outage_begins: settings.outage.map(|(from, _)| from),
             outage: settings.outage,
-            tally: Tally::new(settings.rates, settings.acceptable_queue),
+            tally: Tally::new(settings.rates, settings.acceptable_queue)
+                .from_minute(settings.scored_from_minute),
             events: Vec::new(),
             first_tokens: None,
         }
@@ -243,8 +249,11 @@ impl Fleet {
         }
     }
 
-    /// The fleet at this instant, for the minutes of the score.
+    /// The fleet at this instant, for the minutes of the score. Minutes begin with a look, and so does the score.
     pub(super) fn look(&mut self) {
+        if self.now <= self.scored_from && self.scored_from > Moment::START {
+            self.before = (self.cluster.replica_seconds(), self.cluster.starts());
+        }
         let supply = self.cluster.supply();
         let paid = supply.ready + supply.starting + supply.terminating;
         let waiting = self.waiting();
@@ -278,7 +287,8 @@ impl Fleet {
         for arrived in without_first_token {
             self.tally.still_without_first_token(arrived, self.now);
         }
-        let gpu_hours = self.cluster.replica_seconds() / 3600.0;
-        self.tally.score(self.span, gpu_hours, self.cluster.starts(), unfinished)
+        let (seconds_before, starts_before) = self.before;
+        let gpu_hours = (self.cluster.replica_seconds() - seconds_before) / 3600.0;
+        self.tally.score(self.span, gpu_hours, self.cluster.starts() - starts_before, unfinished)
     }
 }

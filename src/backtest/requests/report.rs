@@ -3,7 +3,7 @@
 //! The bound is that of the same load as a fluid, with what one replica carries for its capacity: somebody who knew the
 //! future would still have to serve it.
 
-use crate::backtest::report::{Findings, Record};
+use crate::backtest::report::{Fidelity, Findings, Record};
 use crate::backtest::score::Score;
 use crate::backtest::series::Series;
 use crate::backtest::{Backtest, Job, Played, Report};
@@ -21,7 +21,8 @@ impl Backtest {
     /// details, its frontier.
     #[must_use]
     pub fn report_of_requests(&self, rows: Vec<PlayedRow>, capacity: Capacity) -> Report {
-        let mut found = Findings { warnings: self.warnings.clone(), ..Findings::default() };
+        let warnings = self.warnings.clone();
+        let mut found = Findings { warnings, fidelity: Fidelity::Requests, ..Findings::default() };
         for job in self.jobs.iter().filter(|job| matches!(job, Job::Bound | Job::Priced(_))) {
             match self.play(*job) {
                 Played::Bound(replica_slots) => found.bound_replica_slots = replica_slots,
@@ -29,13 +30,11 @@ impl Backtest {
                 _ => {}
             }
         }
-        let record = |score: &RequestScore| {
-            self.settings
+        let row = |PlayedRow { policy, score, changes }: PlayedRow| {
+            let record = self
+                .settings
                 .details
-                .then(|| Record { series: series(&score.minutes, self.work.len(), capacity), changes: None })
-        };
-        let row = |PlayedRow { policy, score }: PlayedRow| {
-            let record = record(&score);
+                .then(|| Record { series: series(&score.minutes, self.work.len(), capacity), changes });
             (policy, scored(&score), record)
         };
         found.rows = rows.into_iter().map(row).collect();

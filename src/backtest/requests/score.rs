@@ -47,7 +47,7 @@ pub struct RequestScore {
     pub queue_seconds: QueueTimes,
     /// Time to first token as clients see it, the wait at the router included, over requests.
     pub first_token_seconds: QueueTimes,
-    /// Requests that arrived.
+    /// Requests that arrived; like those below, while it is scored.
     pub requests: u64,
     /// Those that were answered.
     pub finished: u64,
@@ -96,6 +96,8 @@ pub(super) fn work_picos(rates: TokenRates, input: u32, output: u32) -> u64 {
 pub(super) struct Lateness {
     rates: TokenRates,
     acceptable: Duration,
+    /// The first minute that is scored.
+    scored_from: usize,
     minutes: Vec<MinuteWork>,
 }
 
@@ -120,7 +122,11 @@ impl MinuteWork {
 
 impl Lateness {
     pub(super) fn new(rates: TokenRates, acceptable: Duration) -> Self {
-        Self { rates, acceptable, minutes: Vec::new() }
+        Self { rates, acceptable, scored_from: 0, minutes: Vec::new() }
+    }
+
+    fn scored(&self) -> &[MinuteWork] {
+        self.minutes.get(self.scored_from..).unwrap_or_default()
     }
 
     fn minute(&mut self, at: Moment) -> &mut MinuteWork {
@@ -145,11 +151,11 @@ impl Lateness {
     }
 
     pub(super) fn late_minutes(&self) -> u64 {
-        self.minutes.iter().filter(|minute| minute.is_late()).count() as u64
+        self.scored().iter().filter(|minute| minute.is_late()).count() as u64
     }
 
     fn late_share(&self) -> f64 {
-        let (late, all) = self.minutes.iter().fold((0_u128, 0_u128), |(late, all), minute| {
+        let (late, all) = self.scored().iter().fold((0_u128, 0_u128), |(late, all), minute| {
             (late + u128::from(minute.late()), all + u128::from(minute.arrived))
         });
         if all == 0 { 0.0 } else { late as f64 / all as f64 }
@@ -159,10 +165,20 @@ impl Lateness {
 /// A score on its way.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
+    /// Requests that arrived before are played and not scored.
+    scored_from: Moment,
     lateness: Lateness,
     queue: Distribution,
     first_token: Distribution,
     looks: Vec<Looks>,
+    counts: Counts,
+    /// The same when the score begins.
+    before: Counts,
+}
+
+/// Requests so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     requests: u64,
     finished: u64,
     cut_off: u64,
@@ -183,57 +199,76 @@ impl Tally {
         let above = (0..BOUNDS).map(|n| (FIRST_BOUND_PICOS * BOUND_GROWTH.powi(n)).round() as u64);
         let times = Distribution::new(std::iter::once(0).chain(above).collect());
         Self {
+            scored_from: Moment::START,
             lateness: Lateness::new(rates, acceptable),
             queue: times.clone(),
             first_token: times,
             looks: Vec::new(),
-            requests: 0,
-            finished: 0,
-            cut_off: 0,
-            refused: 0,
+            counts: Counts::default(),
+            before: Counts::default(),
         }
     }
 
+    /// Only what arrives from the beginning of this minute on is scored.
+    pub(super) fn from_minute(mut self, minute: u64) -> Self {
+        self.scored_from = Moment::from_duration(Duration::from_secs(minute * MINUTE));
+        self.lateness.scored_from = minute as usize;
+        self
+    }
+
+    fn scores(&self, request: &Request) -> bool {
+        request.arrived >= self.scored_from
+    }
+
     pub(super) fn arrived(&mut self, request: &Request) {
-        self.requests += 1;
+        self.counts.requests += 1;
         self.lateness.arrived(request);
     }
 
     pub(super) fn admitted(&mut self, request: &Request, at: Moment) {
         self.lateness.admitted(request, at);
-        self.queue.observe(at.picos_since(request.arrived), 1);
+        if self.scores(request) {
+            self.queue.observe(at.picos_since(request.arrived), 1);
+        }
     }
 
     pub(super) fn first_token(&mut self, request: &Request, at: Moment) {
-        self.first_token.observe(at.picos_since(request.arrived), 1);
+        if self.scores(request) {
+            self.first_token.observe(at.picos_since(request.arrived), 1);
+        }
     }
 
     /// The end came before its first token: it counts with what it has waited; leaving the worst out would flatter.
     pub(super) fn still_without_first_token(&mut self, arrived: Moment, end: Moment) {
-        self.first_token.observe(end.picos_since(arrived), 1);
+        if arrived >= self.scored_from {
+            self.first_token.observe(end.picos_since(arrived), 1);
+        }
     }
 
     pub(super) fn finished(&mut self) {
-        self.finished += 1;
+        self.counts.finished += 1;
     }
 
     pub(super) fn cut_off(&mut self) {
-        self.cut_off += 1;
+        self.counts.cut_off += 1;
     }
 
     /// Too many wait: lost, and its work is late.
     pub(super) fn turned_away(&mut self) {
-        self.refused += 1;
+        self.counts.refused += 1;
     }
 
     /// Too long for the engine: lost, and its work is not late, as more replicas would not have helped.
     pub(super) fn refused(&mut self, request: &Request) {
-        self.refused += 1;
+        self.counts.refused += 1;
         self.lateness.admitted(request, request.arrived);
     }
 
     /// The fleet at an instant. The first one is not of a minute yet.
     pub(super) fn look(&mut self, at: Moment, ready: u32, paid: u32, waiting: u64) {
+        if at <= self.scored_from && self.scored_from > Moment::START {
+            self.before = self.counts;
+        }
         let index = (at.since(Moment::START).as_secs().saturating_sub(1) / MINUTE) as usize;
         if self.looks.len() <= index {
             self.looks.resize(index + 1, Looks::default());
@@ -245,9 +280,10 @@ impl Tally {
         looks.waiting += waiting as f64;
     }
 
-    /// Over a run of so long, with what the cluster says of its price.
+    /// Over a run of so long, with what the cluster says of the price of what is scored.
     pub(super) fn score(self, span: Duration, gpu_hours: f64, starts: u64, unfinished: u64) -> RequestScore {
         let late_minutes = self.lateness.late_minutes();
+        let span = span.saturating_sub(self.scored_from.since(Moment::START));
         let count = self.looks.len().max(self.lateness.minutes.len());
         let minutes = (0..count).map(|index| {
             let work = self.lateness.minutes.get(index).copied().unwrap_or_default();
@@ -269,10 +305,10 @@ impl Tally {
             starts,
             queue_seconds: quantiles(&self.queue),
             first_token_seconds: quantiles(&self.first_token),
-            requests: self.requests,
-            finished: self.finished,
-            cut_off: self.cut_off,
-            refused: self.refused,
+            requests: self.counts.requests - self.before.requests,
+            finished: self.counts.finished - self.before.finished,
+            cut_off: self.counts.cut_off - self.before.cut_off,
+            refused: self.counts.refused - self.before.refused,
             unfinished,
             minutes: minutes.collect(),
         }
@@ -332,6 +368,38 @@ mod tests {
         // Of four: one ran, one was too long, one was turned away and one never ran.
         assert!((score.late_work - 0.5).abs() < 1e-12);
         assert_eq!((score.lost(), score.refused, score.cut_off, score.late_minutes), (3, 2, 1, 1));
+    }
+
+    #[test]
+    fn what_arrives_before_the_score_begins_is_in_no_number_but_the_minutes() {
+        let mut tally = Tally::new(RATES, Duration::from_secs(5)).from_minute(1);
+        tally.cut_off();
+        tally.turned_away();
+        for (arrived, waited) in [(0.0, 500.0), (59.9, 500.0), (60.0, 1.0), (119.0, 2.0)] {
+            if arrived == 60.0 {
+                tally.look(Moment::from_seconds(60.0), 1, 1, 0);
+            }
+            let request = request(arrived);
+            tally.arrived(&request);
+            tally.admitted(&request, Moment::from_seconds(arrived + waited));
+            tally.first_token(&request, Moment::from_seconds(arrived + waited));
+            tally.finished();
+        }
+        tally.still_without_first_token(Moment::from_seconds(3.0), Moment::from_seconds(900.0));
+        let score = tally.score(Duration::from_secs(120), 1.0, 0, 0);
+        assert_eq!((score.requests, score.finished, score.lost()), (2, 2, 0));
+        assert_eq!((score.late_work, score.late_minutes), (0.0, 0));
+        assert!(score.queue_seconds.p99 < 2.1 && score.first_token_seconds.p99 < 2.1, "{score:?}");
+        assert_eq!(score.minutes.len(), 2);
+        assert!(score.minutes[0].late > 0.99, "the plot shows it");
+    }
+
+    #[test]
+    fn a_week_of_late_minutes_is_of_what_is_scored() {
+        let mut tally = Tally::new(RATES, Duration::from_secs(5)).from_minute(10);
+        tally.arrived(&request(700.0));
+        let score = tally.score(Duration::from_secs(20 * 60), 1.0, 0, 1);
+        assert_eq!((score.late_minutes, score.late_minutes_a_week), (1, WEEK_MINUTES / 10.0));
     }
 
     #[test]

@@ -11,8 +11,10 @@ use super::arrivals::{SlotArrivals, TraceShape};
 use super::{
     Capacity, Constant, RequestScore, RequestSettings, RivalSizer, ScalerSizer, Sight, Sizer, play_watched,
 };
+use crate::backtest::changes::Changes;
 use crate::backtest::fleet::Terms;
 use crate::backtest::rivals::{self, EngineFacts, Entry, Facts};
+use crate::backtest::series::slots_a_bucket;
 use crate::backtest::trace::{Arrivals, Trace};
 use crate::backtest::work::{Size, Work};
 use crate::backtest::{Contender, SLOT_SECONDS};
@@ -41,6 +43,8 @@ pub struct TraceSettings {
     pub cold_start: Duration,
     /// Work that queues longer is late.
     pub acceptable_queue: Duration,
+    /// What comes before is played and not scored, in whole minutes, rounded up.
+    pub score_from: Duration,
     /// The wall-clock time of the beginning.
     pub begins: DateTime<Utc>,
     /// Chooses the requests and the luck.
@@ -73,6 +77,9 @@ pub struct PlayedRow {
     /// What it came to.
     #[serde(flatten)]
     pub score: RequestScore,
+    /// Its answers with their reasons, of those that give any.
+    #[serde(skip)]
+    pub changes: Option<Changes>,
 }
 
 /// Whom a row is about.
@@ -106,6 +113,7 @@ impl<'a> SideBySide<'a> {
             RequestSettings::plain(engine, &capacity, settings.cold_start, settings.begins);
         request_settings.acceptable_queue = acceptable_queue;
         request_settings.seed = seed;
+        request_settings.scored_from_minute = (settings.score_from.as_secs_f64() / 60.0).ceil() as u64;
         request_settings.span = Duration::from_secs_f64(slots.len() as f64 * SLOT_SECONDS);
         let first = &slots[..slots.len().min(FIRST_MINUTE)];
         let first_work = TraceShape::of(first.iter().copied())
@@ -182,8 +190,13 @@ impl<'a> SideBySide<'a> {
             Row::Ours(at) => {
                 let Contender { name, policy, chain } = &self.policies[at];
                 let settings = self.beginning_within(policy.min, policy.max);
-                let mut scaler = ScalerSizer::new(policy, chain.clone(), Sight::default(), begins, seed);
-                self.row(name.clone(), &settings, &mut scaler)
+                let slots = self.slots.len();
+                let mut changes = Changes::new(slots, slots_a_bucket(slots));
+                let mut scaler = ScalerSizer::new(policy, chain.clone(), Sight::default(), begins, seed)
+                    .telling(|now, decision| changes.note((now.seconds() / SLOT_SECONDS) as usize, decision));
+                let row = self.row(name.clone(), &settings, &mut scaler);
+                drop(scaler);
+                PlayedRow { changes: Some(changes), ..row }
             }
             Row::Rival(entry) => {
                 let (min, max) = self.bounds();
@@ -254,7 +267,8 @@ impl<'a> SideBySide<'a> {
             self.done.fetch_add(seconds - told, Ordering::Relaxed);
             told = seconds;
         };
-        PlayedRow { policy, score: play_watched(settings, sizer, self.arrivals(), &mut progress) }
+        let score = play_watched(settings, sizer, self.arrivals(), &mut progress);
+        PlayedRow { policy, score, changes: None }
     }
 }
 
@@ -279,6 +293,7 @@ mod tests {
             size: Size::Peak(2),
             cold_start: Duration::from_secs(60),
             acceptable_queue: Duration::from_secs(5),
+            score_from: Duration::ZERO,
             begins: DateTime::UNIX_EPOCH,
             seed: 1,
         }
@@ -304,6 +319,42 @@ mod tests {
         assert!(rows.len() > 20, "{}", rows.len());
         let oracle = &named("oracle").score;
         assert!(oracle.late_work < 0.1 && oracle.gpu_hours < constant.gpu_hours, "{oracle:?}");
+    }
+
+    #[test]
+    fn the_first_minutes_are_played_and_not_scored() {
+        let trace = trace(|slot| if slot < 240 { 3.0 } else { 1.0 });
+        let rivals = rivals::chosen("static-peak", rivals::REQUESTS_FILL).unwrap();
+        let of = |score_from| {
+            let settings = TraceSettings { rivals: rivals.clone(), score_from, ..settings() };
+            SideBySide::new(&trace, settings).unwrap().run(2)
+        };
+        let (whole, second_half) = (of(Duration::ZERO), of(Duration::from_secs(19 * 60 + 1)));
+        for (whole, half) in whole.iter().zip(&second_half) {
+            assert!(half.score.requests * 3 < whole.score.requests, "three times as many before");
+            assert!(half.score.gpu_hours < whole.score.gpu_hours && half.score.starts <= whole.score.starts);
+            assert_eq!(
+                (&half.score.minutes, &half.changes),
+                (&whole.score.minutes, &whole.changes),
+                "the same run"
+            );
+        }
+        let constant = &second_half[1].score;
+        assert!(
+            (constant.gpu_hours - 2.0 / 3.0).abs() < 1e-9,
+            "two replicas for 20 of 40 minutes: {constant:?}"
+        );
+    }
+
+    #[test]
+    fn the_scaler_s_answers_come_with_their_reasons_and_a_rival_s_don_t() {
+        let trace = trace(|slot| if (240..360).contains(&slot) { 3.0 } else { 1.0 });
+        let rivals = rivals::chosen("hpa-80", rivals::REQUESTS_FILL).unwrap();
+        let rows = SideBySide::new(&trace, TraceSettings { rivals, ..settings() }).unwrap().run(1);
+        let changes = rows[0].changes.as_ref().unwrap().all();
+        assert!(changes.len() > 2 && changes.iter().all(|change| !change.because.is_empty()), "{changes:?}");
+        assert!(changes.is_sorted_by_key(|change| change.slot));
+        assert_eq!(rows[1].changes, None);
     }
 
     #[test]

@@ -19,13 +19,16 @@ use rand::{Rng, SeedableRng};
 
 use super::slots::Slots;
 use super::{Arrivals, SLOT_SECONDS, Trace, TracedRequest};
-use crate::units::parse_span;
+use crate::units::{parse_span, shortened};
 
 /// Requests a second: a hundred times the largest known fleets' a tier.
 const MOST_RATE: f64 = 100_000.0;
 
 /// Tokens of a prompt or an answer.
 const MOST_TOKENS: f64 = 10_000_000.0;
+
+/// Letters of a part that a message shows.
+const MOST_SHOWN: usize = 80;
 
 /// Steps of one part.
 const MOST_STEPS: usize = 10_000;
@@ -77,27 +80,48 @@ struct Shape {
 }
 
 impl ArrivalLaw {
-    /// Reads a law.
+    /// Reads a law in one line, with `;` between its parts.
     ///
     /// # Errors
-    /// What is wrong, and what to write instead.
+    /// What is wrong with the first part that is, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
+        Self::of_parts(std::iter::once(text)).map_err(|mut wrong| wrong.swap_remove(0).1)
+    }
+
+    /// Reads a law whose parts, or lines of them, are given one by one.
+    ///
+    /// # Errors
+    /// Everything that is wrong, at least one: by the number of what was given, or of the law as a whole.
+    pub fn of_parts<'a>(
+        lines: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Vec<(Option<usize>, String)>> {
         let mut law = Self { pieces: Vec::new(), seed: 1 };
-        let mut shape = USUAL;
-        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            law.part(part, &mut shape).map_err(|what| format!("`{part}`: {what}"))?;
+        let (mut shape, mut wrong) = (USUAL, Vec::new());
+        for (line, text) in lines.into_iter().enumerate() {
+            for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+                if let Err(what) = law.part(part, &mut shape) {
+                    wrong.push((Some(line), format!("`{}`: {what}", shortened(part, MOST_SHOWN))));
+                }
+            }
         }
-        let seconds: f64 = law.pieces.iter().map(|piece| piece.seconds).sum();
-        if law.pieces.is_empty() {
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        law.whole().map_err(|what| vec![(None, what)])
+    }
+
+    fn whole(self) -> Result<Self, String> {
+        let seconds: f64 = self.pieces.iter().map(|piece| piece.seconds).sum();
+        if self.pieces.is_empty() {
             return Err("no part: write such as `poisson rate=5 for=10m`".to_owned());
         }
         if seconds > LONGEST_SECONDS {
             return Err("longer than 400 days".to_owned());
         }
-        if law.pieces.iter().all(|piece| piece.requests() == 0.0) {
+        if self.pieces.iter().all(|piece| piece.requests() == 0.0) {
             return Err("nothing arrives: every rate is 0".to_owned());
         }
-        Ok(law)
+        Ok(self)
     }
 
     fn part(&mut self, part: &str, shape: &mut Shape) -> Result<(), String> {

@@ -41,16 +41,28 @@ pub struct Filled {
     pub longest_run: u64,
 }
 
-/// Makes a trace of measurements by the number of their step.
+/// A trace that was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovered {
+    /// The trace.
+    pub trace: Trace,
+    /// What of it was made up.
+    pub filled: Filled,
+    /// When it begins, seconds since 1970.
+    pub begins_seconds: f64,
+}
+
+/// Makes a trace of measurements by the number of their step; step 0 begins at `begins_seconds` since 1970.
 ///
 /// # Errors
 /// When there are none, when more than half of the steps miss something, when a value is no count, or when the trace is too
 /// long.
-pub fn trace(
+pub fn recovered(
     points: &BTreeMap<i64, Measured>,
+    begins_seconds: f64,
     step_seconds: f64,
     most_slots: Option<usize>,
-) -> Result<(Trace, Filled), String> {
+) -> Result<Recovered, String> {
     if !BIN_SECONDS.contains(&step_seconds) {
         return Err(format!(
             "steps of {step_seconds} s: between {} and {} s",
@@ -93,7 +105,8 @@ pub fn trace(
             filled.missing, filled.steps
         ));
     }
-    Ok((slots.into_trace(step_seconds, filled.steps), filled))
+    let trace = slots.into_trace(step_seconds, filled.steps);
+    Ok(Recovered { trace, filled, begins_seconds: begins_seconds + first as f64 * step_seconds })
 }
 
 fn arrivals(point: &Measured) -> Result<Arrivals, String> {
@@ -117,8 +130,8 @@ mod tests {
         Measured { requests, input_tokens: input, output_tokens: None }
     }
 
-    fn of(points: &[(i64, Measured)]) -> Result<(Trace, Filled), String> {
-        trace(&points.iter().copied().collect(), 60.0, None)
+    fn of(points: &[(i64, Measured)]) -> Result<Recovered, String> {
+        recovered(&points.iter().copied().collect(), 7.0, 60.0, None)
     }
 
     #[test]
@@ -132,8 +145,9 @@ mod tests {
             (107, measured(Some(36.0), Some(360.0))),
             (108, measured(None, None)),
         ];
-        let (trace, filled) = of(&points).unwrap();
+        let Recovered { trace, filled, begins_seconds } = of(&points).unwrap();
         assert_eq!(filled, Filled { steps: 7, missing: 3, longest_run: 3 });
+        assert_eq!(begins_seconds, 101.0 * 60.0 + 7.0);
         assert_eq!(trace.slots.len(), 84, "from the first to the last minute in which all is known");
         let minute = |n: usize| {
             let slots = &trace.slots[n * 12..][..12];

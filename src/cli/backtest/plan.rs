@@ -7,13 +7,13 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 
 use super::Args;
-use super::inputs::Traffic;
+use super::inputs::Arrived;
 use super::requests::Fidelity;
 use crate::backtest::rivals::{self, Entry};
 use crate::backtest::work::{self, Size};
-use crate::backtest::{Contender, MOST_REPLICAS, SLOT_SECONDS, Settings, Trace};
+use crate::backtest::{Contender, MOST_REPLICAS, SLOT_SECONDS, Settings};
 use crate::cli::BadFlag;
-use crate::config::scenario::{self, MOST_POLICIES, Scenario};
+use crate::config::scenario::{self, MOST_POLICIES, Scenario, Traffic};
 use crate::config::{self, LoadError};
 use crate::decision::policy::{DeadBand, InsideBand, QueueAllowance, TokenRates};
 use crate::decision::{Policy, TierId};
@@ -47,7 +47,7 @@ pub(super) struct Plan {
     rates: Option<TokenRates>,
     cold_start: Option<Duration>,
     acceptable_queue: Option<Duration>,
-    begins: DateTime<Utc>,
+    begins: Option<DateTime<Utc>>,
     score_from: Duration,
     seed: u64,
     policies: Vec<(String, Policy)>,
@@ -66,8 +66,9 @@ impl Plan {
             Some(file) => read_scenario(file)?,
             None => Scenario::default(),
         };
-        let traffic =
-            args.traffic.clone().or_trace(|| beside(args.scenario.as_deref(), told.trace.as_deref()));
+        let traffic = args.traffic.traffic(&args.details)?;
+        let of_scenario = told.traffic.map(|traffic| traffic.beside(folder(args.scenario.as_deref())));
+        let traffic = traffic.or(of_scenario).ok_or_else(no_traffic)?;
         let rivals = rivals_of(args.fidelity, args.rivals.as_deref(), told.rivals.as_deref())?;
         let usual_days = (args.fidelity == Fidelity::Requests).then_some(USUAL_DAYS_OF_REQUESTS);
         let policies = if args.policy.is_empty() { told.policies } else { named(&args.policy)? };
@@ -87,7 +88,7 @@ impl Plan {
             cold_start: span("--cold-start", args.cold_start.as_deref())?.or(told.cold_start),
             acceptable_queue: span("--acceptable-queue", args.acceptable_queue.as_deref())?
                 .or(told.acceptable_queue),
-            begins: args.begins.or(told.begins).unwrap_or(USUAL_BEGINNING),
+            begins: args.begins.or(told.begins),
             score_from: span("--score-from", args.score_from.as_deref())?
                 .or(told.score_from)
                 .unwrap_or_default(),
@@ -104,14 +105,14 @@ impl Plan {
         self.rates.is_none() && self.policies.is_empty()
     }
 
-    /// What to play of this trace.
+    /// What to play of this traffic.
     ///
     /// # Errors
     /// [`BadFlag`] for what no fleet here can be.
-    pub(super) fn settings(self, trace: &Trace) -> anyhow::Result<Settings> {
+    pub(super) fn settings(self, arrived: &Arrived) -> anyhow::Result<Settings> {
         let first = self.policies.first().map(|(_, policy)| policy);
         let rates = self.rates.or(first.map(|policy| policy.capacity.prior)).unwrap_or(USUAL_RATES);
-        let (_, peak) = self.size.of(work::busiest(trace, rates));
+        let (_, peak) = self.size.of(work::busiest(&arrived.trace, rates));
         if peak.is_finite() && peak > f64::from(MOST_PEAK_REPLICAS) {
             let told = format!("--scale: a peak of {peak:.0} replicas; at most {MOST_PEAK_REPLICAS}");
             return Err(BadFlag(told).into());
@@ -141,7 +142,7 @@ impl Plan {
             size: self.size,
             cold_start,
             acceptable_queue,
-            begins: self.begins,
+            begins: self.begins.or(arrived.begins).unwrap_or(USUAL_BEGINNING),
             score_from: self.score_from,
             seed: self.seed,
             details: self.details,
@@ -160,10 +161,14 @@ fn needed(flag: &str, key: &str) -> BadFlag {
     BadFlag(format!("{flag}: needed, unless a scenario says `{key}`"))
 }
 
-/// A path of the scenario counts from its own folder.
-fn beside(scenario: Option<&Path>, trace: Option<&Path>) -> Option<PathBuf> {
-    let folder = scenario.and_then(Path::parent).unwrap_or_else(|| Path::new(""));
-    trace.map(|trace| folder.join(trace))
+/// Paths of the scenario count from its own folder.
+fn folder(scenario: Option<&Path>) -> &Path {
+    scenario.and_then(Path::parent).unwrap_or_else(|| Path::new(""))
+}
+
+fn no_traffic() -> BadFlag {
+    let told = "one of --trace, --arrivals, --history or --prometheus is needed, unless a scenario says it";
+    BadFlag(told.to_owned())
 }
 
 /// The flag's, else the scenario's, else all that the model can play.

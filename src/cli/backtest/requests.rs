@@ -7,7 +7,7 @@ use crate::simulate::EngineSettings;
 
 use super::plan::Plan;
 use super::progress::with_progress;
-use super::{Args, BadFlag};
+use super::{Args, BadFlag, inputs};
 
 /// How the fleet is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -49,13 +49,14 @@ impl Profile {
 ///
 /// # Errors
 /// As the command.
-pub(super) fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
+pub(super) async fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
     let traffic = plan.traffic.clone();
-    let trace = traffic.read(&args.details, plan.most_slots)?;
+    let arrived = inputs::read(&traffic, plan.most_slots).await?;
     let calibrated = plan.believes_in_no_capacity();
-    let mut settings = plan.settings(&trace)?;
-    if !settings.score_from.is_zero() || settings.split {
-        let told = "--score-from and --split: not together with --fidelity requests";
+    let mut settings = plan.settings(&arrived)?;
+    let trace = arrived.trace;
+    if settings.split {
+        let told = "--split: only as a fluid. It asks what each policy would have paid had it known more, which is known of work and not of single requests: leave out --fidelity requests, or --split";
         return Err(BadFlag(told.to_owned()).into());
     }
     let nothing = || BadFlag(format!("{}: nothing arrives in this trace", traffic.named()));
@@ -69,6 +70,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
             size: settings.size,
             cold_start: settings.cold_start,
             acceptable_queue: settings.acceptable_queue,
+            score_from: settings.score_from,
             begins: settings.begins,
             seed: settings.seed,
         },

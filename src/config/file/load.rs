@@ -112,13 +112,13 @@ pub(in crate::config) const FIXED: &[Key] = &[Key::required(
     "Metrics pages, one for each replica: a balancer behind one URL would be read as one replica. `host:port` stands for `http://host:port/metrics`.",
 )];
 
-const SERVER_NAME: Key = Key::optional(
+pub(in crate::config) const SERVER_NAME: Key = Key::optional(
     "serverName",
     Kind::Scalar(Scalar::Host),
     "The name that an https certificate must hold instead of the URL's host, for pages read by address. Needs `ca`; not sent as SNI.",
 );
 
-const BEARER_TOKEN_FILE: Key = Key::optional(
+pub(in crate::config) const BEARER_TOKEN_FILE: Key = Key::optional(
     "bearerTokenFile",
     Kind::Scalar(Scalar::File),
     "Its content is sent as `Authorization: Bearer`.",

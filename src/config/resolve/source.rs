@@ -177,7 +177,10 @@ pub(super) fn activator(section: &Section<'_>, found: &mut Findings) -> Read<Act
 }
 
 /// The TLS files and the bearer token of a section; each file is noted down for whoever may look at the disk.
-fn credentials(section: &Section<'_>, found: &mut Findings) -> Read<(TlsSettings, Option<PathBuf>)> {
+pub(in crate::config) fn credentials(
+    section: &Section<'_>,
+    found: &mut Findings,
+) -> Read<(TlsSettings, Option<PathBuf>)> {
     let mut file = |name: &str| -> Read<Option<PathBuf>> {
         let file: Option<PathBuf> = section.optional(name)?;
         if let Some(file) = &file {
