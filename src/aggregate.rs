@@ -30,6 +30,7 @@ mod window;
 pub(crate) use rates::slope;
 
 use activator::Activator;
+pub(crate) use replica::NOT_READ_YET;
 use replica::Replica;
 use window::Shape;
 

@@ -12,7 +12,7 @@ use crate::config::ClusterSettings;
 
 mod trouble;
 
-pub(crate) use trouble::{Need, Trouble};
+pub(crate) use trouble::{MissingRight, Need, Trouble, missing};
 
 /// A request to the API server takes no longer; a watch that says nothing for longer is dead (it is ended by the server
 /// within 60 s).

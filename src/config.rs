@@ -16,6 +16,7 @@ use std::path::Path;
 mod address;
 mod file;
 mod lint;
+pub mod manifest;
 mod misplaced;
 mod problem;
 mod profiles;

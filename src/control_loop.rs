@@ -7,6 +7,7 @@
 mod declared;
 mod reload;
 mod tier;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::decision::{Learned, TierId};
 use crate::history::{HistoryHandle, HistoryPoint};
 use crate::record::Recorder;
 use crate::scrape::rounds::TierEvent;
-use crate::snapshot::{ConfigStatus, Declare, Published, RecordStatus, Snapshot};
+use crate::snapshot::{ConfigStatus, Declare, Published, RecordStatus, RefusedAsker, Snapshot};
 use crate::sources::kubernetes::Kubernetes;
 use crate::supply::Discovered;
 use crate::telemetry::Counters;
@@ -131,6 +132,7 @@ pub async fn start(options: Options) -> (Published, Inputs, impl Future<Output =
     let first = Snapshot {
         at: now,
         started_at: now,
+        refused: Vec::new(),
         tiers: BTreeMap::new(),
         waiting: options.config.tiers.iter().map(|tier| tier.policy.tier.clone()).collect(),
         config: status.clone(),
@@ -303,9 +305,16 @@ impl ControlLoop {
         let store = self.history.status();
         let record = self.recorder.status();
         let before = Arc::clone(&self.snapshot.borrow());
+        let refused: Vec<RefusedAsker> = self
+            .counters
+            .refused(self.clock.now())
+            .into_iter()
+            .map(|(scaled_object, why)| RefusedAsker { scaled_object, why })
+            .collect();
         let same_tiers = before.tiers.len() == self.tiers.values().filter(|t| t.status().is_some()).count();
         if !changed
             && same_tiers
+            && before.refused == refused
             && before.ready == self.ready
             && before.store == store
             && before.record == record
@@ -326,6 +335,7 @@ impl ControlLoop {
         self.snapshot.send_replace(Arc::new(Snapshot {
             at: self.clock.now(),
             started_at: self.started_at,
+            refused,
             tiers,
             waiting,
             config: self.status.clone(),

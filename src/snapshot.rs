@@ -8,8 +8,13 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
+mod unreadable;
+
+pub use unreadable::Unreadable;
+
 use crate::decision::{Decision, Learned, Observation, Policy, TierId};
 use crate::history::HistoryPoint;
+use crate::telemetry::Asked;
 
 /// Everything that can be answered, at one instant.
 #[derive(Clone, Debug)]
@@ -18,6 +23,8 @@ pub struct Snapshot {
     pub at: DateTime<Utc>,
     /// When this process began.
     pub started_at: DateTime<Utc>,
+    /// ScaledObjects that get no answer whatever is known of the load, and why.
+    pub refused: Vec<RefusedAsker>,
     /// Every tier with a first decision. A tier of the file that isn't here yet is in `waiting`.
     pub tiers: BTreeMap<TierId, Arc<TierStatus>>,
     /// Tiers that are configured and have no decision yet.
@@ -51,11 +58,25 @@ pub struct TierStatus {
     pub declared_by_metadata: bool,
     /// Unknown metadata keys and the like.
     pub warnings: Vec<String>,
+    /// Who asked about it, and when; noted by the servers while the snapshot stands.
+    pub asked: Asked,
+    /// A ScaledObject should ask about it, and has not for minutes; the warnings say which.
+    pub unasked: bool,
     /// Minutes of demand history in the store.
     pub history_minutes: u64,
     /// What the tier has learned, at most a minute old: for peers, by `GET /v1/learned`.
     #[serde(skip)]
     pub learned: Arc<Learned>,
+}
+
+/// A ScaledObject that is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedAsker {
+    /// `namespace/name`.
+    pub scaled_object: String,
+    /// What KEDA is told.
+    pub why: String,
 }
 
 /// A window of a floor.

@@ -1,6 +1,7 @@
 //! Who the replicas of a tier are, as a source says it. Pure: the sources themselves are in [`crate::sources`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -139,6 +140,14 @@ pub struct ScaleFacts {
     pub min_replicas: Option<u32>,
     /// `maxReplicaCount`.
     pub max_replicas: Option<u32>,
+    /// `pollingInterval`; None for KEDA's default of 30 s.
+    #[serde(
+        rename = "pollingIntervalSeconds",
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::units::seconds::option"
+    )]
+    pub polling_interval: Option<Duration>,
     /// The pause annotation that holds the ScaledObject, as written.
     pub paused: Option<String>,
     /// Why no number may be answered, whatever is known of the load: a trigger with `metricType: Value` would multiply

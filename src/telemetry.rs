@@ -3,7 +3,10 @@
 //! Log lines are events with fields, on change only. Counters are handed around, not global, so that a test sees its
 //! own.
 
+mod asked;
+mod complaints;
 mod counters;
+mod told;
 
 use std::io;
 
@@ -11,7 +14,10 @@ use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+pub use asked::{Asked, AskedBy, Rpc};
+pub(crate) use complaints::Fault;
 pub use counters::{ConfigReloads, Counters, PeerReadings, TierCounters};
+pub(crate) use told::Told;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -224,3 +224,21 @@ fn check_warns_of_files_that_are_not_there_and_fails_without_the_file_itself() {
     );
     assert_eq!(command(&["check", "/no/such/file.yaml"]).status.code(), Some(1));
 }
+
+#[test]
+fn the_manifest_of_a_config_map_is_checked_as_the_file_in_it() {
+    let manifest = repository("deploy/kubernetes/configmap.yaml");
+    let good = command(&["check", manifest.to_str().unwrap()]);
+    assert!(good.status.success(), "{}", printed(&good));
+    assert!(printed(&good).contains("is good: 1 tier"), "{}", printed(&good));
+
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("configmap.yaml");
+    let text = text("deploy/kubernetes/configmap.yaml").replace("coldStart:", "coldStrat:");
+    std::fs::write(&bad, &text).unwrap();
+    let line = 1 + text.lines().position(|line| line.contains("coldStrat")).unwrap();
+    let refused = command(&["check", bad.to_str().unwrap()]);
+    let printed = printed(&refused);
+    assert!(printed.contains(&format!("configmap.yaml:{line}: error: tiers[0].coldStrat")), "{printed}");
+    assert_eq!(printed.matches("error:").count(), 1, "{printed}");
+}

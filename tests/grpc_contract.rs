@@ -13,6 +13,7 @@ use std::time::Duration;
 use grpc::{asker, metrics_of, start, start_with};
 use keda_vllm_scaler::decision::{Answer, TierId};
 use keda_vllm_scaler::proto::{GetMetricSpecResponse, GetMetricsRequest, MetricSpec, ScaledObjectRef};
+use keda_vllm_scaler::telemetry::Rpc;
 use published::{publisher, status, tier};
 use tonic::{Code, Status};
 
@@ -193,6 +194,77 @@ async fn reserved_keys_are_accepted_and_odd_ones_are_kept_as_warnings() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].starts_with("ScaledObject serving/chat-scaledobject: "), "{warnings:?}");
     assert!(warnings[0].contains("colour") && !warnings[0].contains("red"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn an_odd_key_is_gone_with_the_next_ask_without_it() {
+    let (mut control_loop, published) = publisher();
+    control_loop.required(&tier("chat"), 7);
+    let server = start(&published).await;
+    let mut client = server.client().await;
+    let warnings = || server.counters.trigger_warnings(&tier("chat"), control_loop.clock.now());
+    client.get_metrics(metrics_of(asker(&[("tier", "chat"), ("colour", "red")]))).await.unwrap();
+    assert_eq!(warnings().len(), 1);
+    client.is_active(asker(CHAT)).await.unwrap();
+    assert_eq!(warnings(), Vec::<String>::new(), "mended");
+}
+
+#[tokio::test]
+async fn a_refused_scaled_object_is_kept_with_its_reason_until_it_is_mended() {
+    let (mut control_loop, published) = publisher();
+    control_loop.required(&tier("chat"), 7);
+    control_loop.required(&TierId::new("other-team", "secret-launch"), 3);
+    let server = start(&published).await;
+    let mut client = server.client().await;
+    let refused = || server.counters.refused(control_loop.clock.now());
+    for (wrong, named) in [
+        (&[("tier", "cht")][..], "no tier \"cht\""),
+        (&[("tier", "chat"), ("serverAddress", "x")][..], "serverAddress"),
+    ] {
+        client.get_metrics(metrics_of(asker(wrong))).await.unwrap_err();
+        let kept = refused();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(kept[0].0, "serving/chat-scaledobject");
+        assert!(kept[0].1.contains(named) && !kept[0].1.contains("secret"), "{kept:?}");
+        assert!(client.stream_is_active(asker(wrong)).await.is_err());
+        assert_eq!(refused(), kept, "told once");
+    }
+    client.get_metrics(metrics_of(asker(CHAT))).await.unwrap();
+    assert_eq!(refused(), []);
+    control_loop.unknown(&tier("chat"), "all replicas silent");
+    client.get_metrics(metrics_of(asker(CHAT))).await.unwrap_err();
+    assert_eq!(refused(), [], "the tier is unknown, and the ScaledObject is right");
+}
+
+#[tokio::test]
+async fn each_call_about_a_tier_is_kept_with_who_made_it() {
+    let (mut control_loop, published) = publisher();
+    control_loop.required(&tier("chat"), 0);
+    control_loop.required(&tier("other"), 7);
+    let server = start(&published).await;
+    let mut client = server.client().await;
+    let of = |name: &str| published.now().tiers[&tier(name)].asked.list();
+    assert_eq!(of("chat"), []);
+    let began = control_loop.clock.now();
+    client.get_metrics(metrics_of(asker(CHAT))).await.unwrap();
+    let list = of("chat");
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0].scaled_object, "chat-scaledobject");
+    assert!(list[0].get_metrics >= Some(began) && list[0].is_active.is_none(), "{list:?}");
+    client.is_active(asker(CHAT)).await.unwrap();
+    client.get_metric_spec(asker(CHAT)).await.unwrap();
+    let _open = client.stream_is_active(asker(CHAT)).await.unwrap();
+    let _open_too = client.stream_metric_spec(asker(CHAT)).await.unwrap();
+    let list = of("chat");
+    for rpc in Rpc::ALL {
+        assert!(list[0].last(rpc) >= Some(began), "{rpc:?}: {list:?}");
+    }
+    assert_eq!(of("other"), [], "nobody asked about that one");
+
+    // What is refused was asked all the same.
+    control_loop.unknown(&tier("other"), "all replicas silent");
+    client.get_metrics(metrics_of(asker(&[("tier", "serving/other")]))).await.unwrap_err();
+    assert!(of("other")[0].get_metrics.is_some());
 }
 
 /// KEDA before 2.17: its proto has no float fields.

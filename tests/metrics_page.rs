@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::DateTime;
+
 use grpc::{asker, metrics_of, start};
 use keda_vllm_scaler::decision::explanation::{Known, Reason};
 use keda_vllm_scaler::decision::{
@@ -21,7 +23,7 @@ use keda_vllm_scaler::decision::{
 use keda_vllm_scaler::serve::metrics::render;
 use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use keda_vllm_scaler::supply::Stage;
-use keda_vllm_scaler::telemetry::Counters;
+use keda_vllm_scaler::telemetry::{Counters, Rpc};
 use published::{policy, publisher, status, tier};
 
 /// What a strict reader of OpenMetrics text makes of a page: the samples by name and labels.
@@ -228,6 +230,22 @@ fn a_tiers_series_go_with_it() {
     snapshot.tiers.clear();
     let samples = read(&render(&snapshot, &counters));
     assert_eq!(samples.keys().find(|series| series.contains("tier=")), None);
+}
+
+#[test]
+fn when_each_call_was_last_made_is_told_and_one_never_made_has_no_time() {
+    let snapshot = tier_with(|chat| {
+        chat.asked.note(Rpc::GetMetrics, "chat", DateTime::from_timestamp(1_000, 0).unwrap());
+        chat.asked.note(Rpc::GetMetrics, "beside", DateTime::from_timestamp(1_015, 0).unwrap());
+        chat.unasked = true;
+    });
+    let samples = read(&render(&snapshot, &Counters::default()));
+    let last = |method: &str| {
+        samples.get(&format!("vllm_scaler_last_asked_timestamp_seconds{{{CHAT},method=\"{method}\"}}"))
+    };
+    assert_eq!(last("GetMetrics"), Some(&1_015.0));
+    assert_eq!(last("IsActive"), None);
+    assert_eq!(samples[&format!("vllm_scaler_not_asked{{{CHAT}}}")], 1.0);
 }
 
 #[test]

@@ -360,6 +360,8 @@ mod without_a_server {
                 floors_ahead: Vec::new(),
                 declared_by_metadata: false,
                 warnings: Vec::new(),
+                asked: keda_vllm_scaler::telemetry::Asked::default(),
+                unasked: false,
                 history_minutes: 0,
                 learned: Arc::default(),
             });

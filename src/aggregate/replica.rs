@@ -15,6 +15,9 @@ use crate::engines::{EnginePage, EngineSample};
 use crate::supply::{Phase, Target};
 use crate::units::since;
 
+/// What is told of a page before the first attempt.
+pub(crate) const NOT_READ_YET: &str = "not read yet";
+
 /// A replica as its source lists it.
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
@@ -196,12 +199,28 @@ impl Replica {
 
     fn why_not_fresh(&self, age: Option<Duration>) -> String {
         match (&self.failure, age) {
-            (Some(failure), _) if failure.message.is_empty() => failure.kind.name().to_owned(),
-            (Some(failure), _) => failure.message.clone(),
+            (Some(failure), _) => {
+                let named = failure.kind.name();
+                let why = if failure.message.is_empty() { named } else { failure.message.as_str() };
+                match &self.target.url {
+                    Some(url) => format!("{why} ({})", without_secrets(url)),
+                    None => why.to_owned(),
+                }
+            }
             (None, Some(age)) => format!("not read for {} s", age.as_secs()),
-            (None, None) => "not read yet".to_owned(),
+            (None, None) if self.target.url.is_none() => "it has no page of its own".to_owned(),
+            (None, None) => NOT_READ_YET.to_owned(),
         }
     }
+}
+
+/// A URL without what may be secret in it: user, password, query.
+fn without_secrets(url: &str) -> String {
+    let bare = url.split(['?', '#']).next().unwrap_or(url);
+    let Some((scheme, rest)) = bare.split_once("://") else { return bare.to_owned() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 /// What a fresh page and the rates say.
@@ -258,4 +277,20 @@ fn count(
     totals.output_tokens += more.of(Counter::Output).unwrap_or(0.0);
     totals.requests += more.of(Counter::Finished).or(more.of(Counter::Measured)).unwrap_or(0.0);
     totals.rejected += more.of(Counter::Rejected).unwrap_or(0.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_secrets;
+
+    #[test]
+    fn a_url_is_told_without_what_may_be_secret_in_it() {
+        for (url, told) in [
+            ("http://10.0.0.1:8000/metrics", "http://10.0.0.1:8000/metrics"),
+            ("https://me:secret@host:1/m?token=x#y", "https://host:1/m"),
+            ("http://[fd00::1]:8000", "http://[fd00::1]:8000"),
+        ] {
+            assert_eq!(without_secrets(url), told);
+        }
+    }
 }

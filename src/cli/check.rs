@@ -13,7 +13,7 @@ use crate::config::{self, LoadError, Problem};
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The configuration file.
+    /// The configuration file, or the manifest of a ConfigMap that holds it.
     file: PathBuf,
     /// Print JSON.
     #[arg(long)]
@@ -45,17 +45,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn check(file: &Path) -> anyhow::Result<Report> {
     let whole_file = |message: String| Problem { path: String::new(), line: 1, message };
     let refused = |problems| Ok(Report { problems, warnings: Vec::new(), tiers: 0 });
-    let config = match config::load_file(file) {
-        Ok(config) => config,
+    let text = match config::read_text(file) {
+        Ok(text) => text,
         Err(LoadError::Io(error)) => return Err(anyhow::anyhow!("{}: {error}", file.display())),
-        Err(LoadError::Problems(problems)) => return refused(problems.iter().cloned().collect()),
-        Err(error @ (LoadError::TooLarge | LoadError::NotText(_))) => {
-            return refused(vec![whole_file(error.to_string())]);
-        }
+        Err(error) => return refused(vec![whole_file(error.to_string())]),
+    };
+    let manifest = match config::manifest::embedded(&text) {
+        Ok(manifest) => manifest,
+        Err(why) => return refused(vec![whole_file(why)]),
+    };
+    let placed = |problem: Problem| match &manifest {
+        Some(manifest) => manifest.placed(problem),
+        None => problem,
+    };
+    let config = match config::load(manifest.as_ref().map_or(text.as_str(), |manifest| &manifest.text)) {
+        Ok(config) => config,
+        Err(problems) => return refused(problems.iter().cloned().map(placed).collect()),
     };
     let mut warnings = config.warnings.clone();
     warnings.extend(config::missing_files(&config));
     warnings.extend(config::keda_differences(&config, Clock::system().now()));
+    let mut warnings: Vec<Problem> = warnings.into_iter().map(placed).collect();
     warnings.sort_by_key(|warning| warning.line);
     Ok(Report { problems: Vec::new(), warnings, tiers: config.tiers.len() })
 }

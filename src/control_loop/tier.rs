@@ -8,14 +8,16 @@ use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::unasked::Expected;
 use crate::aggregate::{PageFailure, TierWindow, WindowSettings};
 use crate::config::TierSettings;
-use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Policy, decide};
+use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Observation, Policy, decide};
 use crate::engines::EnginePage;
 use crate::history::{HistoryPoint, MinuteAccumulator};
 use crate::record::{Recorded, Recorder};
-use crate::snapshot::{FloorAhead, TierStatus};
+use crate::snapshot::{FloorAhead, TierStatus, Unreadable};
 use crate::supply::Discovered;
+use crate::telemetry::{Asked, Told};
 use crate::units::{earlier, later, since};
 
 /// What the page plots: six hours, a point a minute.
@@ -55,6 +57,9 @@ pub(super) struct Tier {
     learned_published: Arc<Learned>,
     floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
+    asked: Asked,
+    expected: Expected,
+    unreadable: Told,
     recorded: Recorded,
     decided_at: Option<DateTime<Utc>>,
     rounds: u64,
@@ -88,6 +93,9 @@ impl Tier {
             history_minutes: remembered.minutes,
             floors_ahead: FloorsAhead::default(),
             declared,
+            asked: Asked::default(),
+            expected: Expected::default(),
+            unreadable: Told::default(),
             recorded: Recorded::default(),
             decided_at: None,
             rounds: 0,
@@ -205,6 +213,7 @@ impl Tier {
         let decision = decide(&self.policy, &observation, &self.memory, now);
         self.memory.record(&decision);
         self.log_change(&decision);
+        self.log_unreadable(&observation, now);
         let finished = self.minute.add(now, &observation, &decision);
         if let Some(point) = finished {
             self.remember(point);
@@ -212,6 +221,8 @@ impl Tier {
         self.decided_at = Some(now);
         self.rounds += 1;
         self.changed = true;
+        let unasked = self.expected.unasked(&self.asked, &observation, now);
+        warnings.extend(unasked.clone());
         let status = Arc::new(TierStatus {
             policy: Arc::clone(&self.policy),
             floors_ahead: self.floors_ahead.at(&self.policy, decision.lead, now),
@@ -220,6 +231,8 @@ impl Tier {
             recent: Arc::clone(&self.recent_published),
             declared_by_metadata: self.declared.is_some(),
             warnings,
+            asked: self.asked.clone(),
+            unasked: unasked.is_some(),
             history_minutes: self.history_minutes,
             learned: Arc::clone(&self.learned_published),
         });
@@ -236,6 +249,25 @@ impl Tier {
         self.recent_published = Arc::new(self.recent.iter().copied().collect());
         self.history_minutes += 1;
         self.learned_published = Arc::new(self.memory.learned());
+    }
+
+    /// A line where pages of replicas that should serve begin to be unreadable, or are so for another reason.
+    fn log_unreadable(&mut self, observation: &Observation, now: DateTime<Utc>) {
+        let tier = &self.policy.tier;
+        match Unreadable::of(observation) {
+            None => {
+                // While nobody can say who they are, nothing is read again.
+                if observation.replicas_unknown.is_none() && self.unreadable.works() {
+                    info!(%tier, "pages can be read again");
+                }
+            }
+            Some(unreadable) => {
+                if self.unreadable.fails(unreadable.kind(), now) {
+                    let Unreadable { silent, expected, replica, why } = unreadable;
+                    warn!(%tier, silent, expected, replica, why, "pages can't be read");
+                }
+            }
+        }
     }
 
     /// A line where the answer, or the reason for having none, changes.

@@ -153,7 +153,12 @@ fn keep(scene: &Scene<'_>, signal: SignalKind, weight: f64, why: String, watched
     };
     let missing_for = Duration::from_millis(watched.saturating_sub(missing_since.unwrap_or(watched)));
     let kept = Kept { missing_for, too_long: missing_for >= scene.policy.hold_unknown };
-    let because = format!("missing for {} ({why}): its last ask is kept", format_span(missing_for));
+    // Replica by replica it went missing, and each counted as full from then on: see `Memory::record`.
+    let whose = if scene.memory.known_here { "its last ask" } else { "its last ask, an earlier process's," };
+    let because = format!(
+        "missing for {} ({why}): {whose} is kept, {last:.2} with replicas that could not be read as full",
+        format_span(missing_for)
+    );
     let asked = Asked { low: last, high: last, saturated, because };
     Considered { signal, weight, asked: Some(bounded(asked)), kept: Some(kept), absent: String::new() }
 }

@@ -51,6 +51,13 @@ pub(super) enum Refusal {
     DeclaredOtherwise(TierId),
 }
 
+impl Refusal {
+    /// The ScaledObject is wrong, and is refused whatever is known of the load.
+    pub(super) fn is_the_askers(&self) -> bool {
+        matches!(self, Self::BadReference(_) | Self::BadMetadata(_) | Self::NotFound { .. })
+    }
+}
+
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         match refusal {

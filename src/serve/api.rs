@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::decision::{Learned, TierId};
 use crate::history::HistoryPoint;
-use crate::snapshot::{ConfigStatus, RecordStatus, Snapshot, StoreStatus, TierStatus};
+use crate::snapshot::{ConfigStatus, RecordStatus, RefusedAsker, Snapshot, StoreStatus, TierStatus};
 
 /// `GET /v1/tiers`.
 #[derive(Debug, Serialize)]
@@ -27,6 +27,8 @@ pub struct TiersReply<'a> {
     pub store: &'a StoreStatus,
     /// The recording of decisions.
     pub record: &'a RecordStatus,
+    /// ScaledObjects that get no answer whatever is known of the load, and why.
+    pub refused: &'a [RefusedAsker],
     /// Tiers without a decision yet.
     pub waiting: &'a [TierId],
     /// All others, by namespace and name.
@@ -44,6 +46,7 @@ impl<'a> TiersReply<'a> {
             config: &snapshot.config,
             store: &snapshot.store,
             record: &snapshot.record,
+            refused: &snapshot.refused,
             waiting: &snapshot.waiting,
             tiers: snapshot.tiers.values().map(AsRef::as_ref).collect(),
         }

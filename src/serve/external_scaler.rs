@@ -19,14 +19,14 @@ use super::edges::Edges;
 use super::streams;
 use crate::clock::Clock;
 use crate::config::trigger::Trigger;
-use crate::decision::Policy;
+use crate::decision::{Policy, TierId};
 use crate::proto::external_scaler_server::ExternalScaler;
 use crate::proto::{
     GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec, MetricValue,
     ScaledObjectRef,
 };
 use crate::snapshot::{Declare, Published, Snapshot};
-use crate::telemetry::Counters;
+use crate::telemetry::{Counters, Fault, Rpc};
 
 /// The name of the one metric. Constant for ever: an HPA keeps the name that it was made with, and a name that the
 /// server no longer lists is an error to it until its ScaledObject is next reconciled.
@@ -53,18 +53,40 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// What the asker's metadata means; what is odd about it is noted for the page and the log.
+    /// What the asker's metadata means. What is wrong with it is kept for the log and the page, until it is mended.
     fn trigger(&self, snapshot: &Snapshot, asker: &ScaledObjectRef) -> Result<Trigger, Refusal> {
-        let trigger = trigger_of(snapshot, asker)?;
-        // A declared tier takes its warnings along, and what isn't a tier has no page: its NOT_FOUND carries them.
-        if let Trigger::Named { tier, warnings } = &trigger
-            && !warnings.is_empty()
-            && snapshot.tiers.contains_key(tier)
-        {
-            let by = format!("ScaledObject {}/{}", asker.namespace, asker.name);
-            self.counters.warn_trigger(tier, &by, warnings, self.clock.now());
+        let trigger = trigger_of(snapshot, asker);
+        let faults = match &trigger {
+            // A declared tier takes its warnings along.
+            Ok(Trigger::Declared { .. }) => Vec::new(),
+            Ok(named @ Trigger::Named { tier, warnings }) => {
+                match required(snapshot, named, self.clock.now()) {
+                    Err(refusal) if refusal.is_the_askers() => vec![refused(&refusal)],
+                    Ok(_) | Err(_) => warnings.iter().map(|warning| warned(tier, warning)).collect(),
+                }
+            }
+            Err(refusal) => vec![refused(refusal)],
+        };
+        self.counters.asked_with(&asker.namespace, &asker.name, faults, self.clock.now());
+        trigger
+    }
+
+    /// Keeps that the asker's tier was asked about. It looks at the names alone, so that it can't fail.
+    fn note(&self, rpc: Rpc, asker: &ScaledObjectRef) {
+        let name = asker.scaler_metadata.get("tier").map_or(asker.name.as_str(), |tier| tier.trim());
+        let name = match name.split_once('/') {
+            Some((namespace, name)) if namespace == asker.namespace => name,
+            Some(_) => return,
+            None => name,
+        };
+        let id = TierId::new(asker.namespace.as_str(), name);
+        let snapshot = self.published.now();
+        let Some(status) = snapshot.tiers.get(&id) else { return };
+        let first = status.asked.is_empty();
+        status.asked.note(rpc, &asker.name, self.clock.now());
+        if first {
+            tracing::info!(tier = %id, scaled_object = asker.name, rpc = rpc.name(), "asked for the first time");
         }
-        Ok(trigger)
     }
 
     /// The required replicas of the asker's tier.
@@ -89,6 +111,7 @@ impl Answers {
 
     /// Is there a reason for a replica? False where nobody knows: the stream then says nothing.
     pub(super) fn is_active_now(&self, asker: &ScaledObjectRef) -> bool {
+        self.note(Rpc::StreamIsActive, asker);
         let snapshot = self.published.now();
         self.trigger(&snapshot, asker)
             .and_then(|trigger| required(&snapshot, &trigger, self.clock.now()))
@@ -127,6 +150,14 @@ impl Answers {
             tracing::debug!(tier = %policy.tier, "declaration not repeated: the control loop is busy");
         }
     }
+}
+
+fn warned(tier: &TierId, warning: &str) -> Fault {
+    Fault { tier: Some(tier.clone()), text: warning.to_owned() }
+}
+
+fn refused(refusal: &Refusal) -> Fault {
+    Fault { tier: None, text: Status::from(refusal.clone()).message().to_owned() }
 }
 
 fn is_undeclared(refusal: &Refusal) -> bool {
@@ -187,6 +218,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
+        self.answers.note(Rpc::IsActive, request.get_ref());
         let required = self.answers.required(request.get_ref()).await?;
         Ok(Response::new(IsActiveResponse { result: is_active(required) }))
     }
@@ -204,16 +236,18 @@ impl ExternalScaler for Scaler {
         let Some(asker) = &request.scaled_object_ref else {
             return Err(Refusal::BadReference("scaledObjectRef is missing").into());
         };
+        self.answers.note(Rpc::GetMetrics, asker);
         let required = self.answers.required(asker).await?;
         Ok(Response::new(metric_value(required)))
     }
 
-    /// Static: when this fails KEDA's fallback never fires and the object's other triggers fail with it. So it looks at
-    /// nothing, the request included.
+    /// Static: when this fails KEDA's fallback never fires and the object's other triggers fail with it. So the answer
+    /// depends on nothing, the request included; that it was asked for is all that is kept.
     async fn get_metric_spec(
         &self,
-        _request: Request<ScaledObjectRef>,
+        request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
+        self.answers.note(Rpc::GetMetricSpec, request.get_ref());
         Ok(Response::new(metric_spec()))
     }
 
@@ -224,6 +258,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let asker = request.into_inner();
+        self.answers.note(Rpc::StreamIsActive, &asker);
         let trigger = self.answers.trigger(&self.answers.published.now(), &asker)?;
         // Subscribe first: see `Edges::of`.
         let edges = self.edges.of(tier_of(&trigger));
@@ -236,8 +271,9 @@ impl ExternalScaler for Scaler {
 
     async fn stream_metric_spec(
         &self,
-        _request: Request<ScaledObjectRef>,
+        request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
+        self.answers.note(Rpc::StreamMetricSpec, request.get_ref());
         Ok(Response::new(streams::metric_spec_updates(self.stop.clone())))
     }
 }

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use self::families::{Page, TierSeries};
 use crate::decision::{Answer, BoundKind, ReplicaState};
 use crate::snapshot::{Snapshot, TierStatus};
-use crate::telemetry::Counters;
+use crate::telemetry::{Counters, Rpc};
 
 /// What the page is served as.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,6 +45,7 @@ pub fn render(snapshot: &Snapshot, counters: &Counters) -> String {
         supply(&mut series, status);
         cold_start::families(&mut series, &status.decision);
         policy(&mut series, status);
+        asked(&mut series, status);
         counted(&mut series, counters, snapshot.at);
     }
     let mut registry = Registry::with_prefix(PREFIX);
@@ -69,6 +70,11 @@ fn process(page: &mut Page, snapshot: &Snapshot, counters: &Counters) {
     page.plain("start_timestamp_seconds", "When this process began", seconds(snapshot.started_at));
     page.plain("snapshot_timestamp_seconds", "When the answers were last published", seconds(snapshot.at));
     page.plain("ready", "1 once a valid configuration had its first round", truth(snapshot.ready));
+    page.plain(
+        "refused_scaled_objects",
+        "ScaledObjects that get no answer whatever is known of the load",
+        snapshot.refused.len() as f64,
+    );
     page.plain("waiting_tiers", "Configured tiers without a decision yet", snapshot.waiting.len() as f64);
     page.plain(
         "config_rejected",
@@ -303,6 +309,23 @@ fn policy(series: &mut TierSeries<'_>, status: &TierStatus) {
         "history_minutes",
         "Minutes of demand history in the store",
         Some(status.history_minutes as f64),
+    );
+}
+
+fn asked(series: &mut TierSeries<'_>, status: &TierStatus) {
+    for rpc in Rpc::ALL {
+        series.labelled(
+            "last_asked_timestamp_seconds",
+            "When each call was last made about the tier by KEDA, an open stream counting as made",
+            "method",
+            rpc.name(),
+            status.asked.last(rpc).map(seconds),
+        );
+    }
+    series.gauge(
+        "not_asked",
+        "1 while a ScaledObject should ask and has not for minutes",
+        Some(truth(status.unasked)),
     );
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::supply::Stage;
+use crate::telemetry::{AskedBy, Rpc};
+use crate::units::since;
 
 /// What stands for an unknown number.
 pub const UNKNOWN: &str = "–";
@@ -123,6 +125,17 @@ pub fn from_now(now: DateTime<Utc>, at: DateTime<Utc>) -> String {
     }
     let distance = span(ahead.abs().to_std().unwrap_or(Duration::MAX));
     if ahead > TimeDelta::zero() { format!("in {distance}") } else { format!("{distance} ago") }
+}
+
+/// When a ScaledObject last made each call: `GetMetrics 3s ago, IsActive 12s ago`.
+#[must_use]
+pub fn asked_when(asker: &AskedBy, now: DateTime<Utc>) -> String {
+    let calls = Rpc::ALL.iter().filter_map(|rpc| {
+        // A snapshot is older than what was asked since.
+        let ago = since(now, asker.last(*rpc)?);
+        Some(format!("{} {} ago", rpc.name(), span(ago)))
+    });
+    calls.collect::<Vec<_>>().join(", ")
 }
 
 /// One and many.

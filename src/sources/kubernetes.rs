@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! watches      one a namespace and kind, shared by all tiers in it      (pods, ScaledObjects)
+//! list_watch   the list and the watch from where it ended, paced        shared   pods of two tiers, addresses of two pods
 //! pod          the API's record, trimmed                                life     starting, ready, blocked, ...
 //! groups       a LeaderWorkerSet group is one replica                   page     where its metrics page is
 //! scale        the target's selector and counts                         scaled_object   who asks, with which bounds
-//! tier         all of it together, published as `Discovered`
+//! target_state what was last read of the target and its HPA             sight    all of it together, as `Discovered`
+//! tier         the task of a tier: reads, looks, publishes
 //! ```
 //!
 //! Nothing is written. Rights, all of them in the tier's own namespace: `list,watch` on pods and `get` on the target's
@@ -29,16 +31,21 @@ use crate::supply::Discovered;
 
 use self::pod::PodRecord;
 use self::scaled_object::ScaledObjectRecord;
+use self::shared::Claims;
 use self::tier::TierSource;
 use self::watches::{Subscription, Watched, Watches};
 
 mod groups;
 mod life;
+mod list_watch;
 mod page;
 mod pod;
 mod scale;
 mod scaled_object;
 mod selector;
+mod shared;
+mod sight;
+mod target_state;
 mod tier;
 mod watches;
 
@@ -51,13 +58,14 @@ pub struct Kubernetes {
     cluster: Cluster,
     pods: Arc<Watches<PodRecord>>,
     scaled_objects: Arc<Watches<ScaledObjectRecord>>,
+    claims: Arc<Claims>,
 }
 
 impl Kubernetes {
     /// Of this cluster.
     #[must_use]
     pub fn new(cluster: Cluster) -> Self {
-        Self { cluster, pods: Arc::default(), scaled_objects: Arc::default() }
+        Self { cluster, pods: Arc::default(), scaled_objects: Arc::default(), claims: Arc::default() }
     }
 
     /// Publishes the replicas of a tier until `stop`. While the cluster can't be found they are unknown.

@@ -12,33 +12,23 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tonic::Code;
 
+use super::complaints::{Complaints, Fault};
 use crate::decision::TierId;
-use crate::units::{earlier, since};
 
 /// Upper bounds of the buckets of an RPC's time, in seconds. Answers take tens of microseconds; the last bounds show
 /// what KEDA would notice.
 const HANDLING_SECONDS: [f64; 13] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
-/// How long a warning about a trigger's metadata is shown after it was last seen. Many HPA syncs, and short enough that
-/// a mended typo is gone while its author still looks.
-const WARNING_LASTS: Duration = Duration::from_mins(15);
-
-/// How many warnings are kept per tier: anybody who may write a ScaledObject can make one.
-const WARNINGS_PER_TIER: usize = 64;
-
 /// Counts of this process. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     tiers: Arc<RwLock<BTreeMap<TierId, TierCounters>>>,
-    warnings: Arc<RwLock<BTreeMap<TierId, LastSeen>>>,
+    complaints: Arc<RwLock<Complaints>>,
     config: Arc<RwLock<ConfigReloads>>,
     peers: Arc<RwLock<PeerReadings>>,
     grpc: Grpc,
 }
-
-/// Warnings, and when each was last seen.
-type LastSeen = BTreeMap<String, DateTime<Utc>>;
 
 /// Counts of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,7 +110,7 @@ impl Counters {
     /// Drops the counts of a tier that is gone.
     pub fn forget(&self, tier: &TierId) {
         write(&self.tiers).remove(tier);
-        write(&self.warnings).remove(tier);
+        write(&self.complaints).forget(tier);
     }
 
     /// The counts of a tier so far.
@@ -173,34 +163,33 @@ impl Counters {
         *read(&self.config)
     }
 
-    /// Somebody's metadata about this tier is odd. Logged when new; kept for the page while it is repeated.
-    pub(crate) fn warn_trigger(&self, tier: &TierId, by: &str, warnings: &[String], now: DateTime<Utc>) {
-        let mut tiers = write(&self.warnings);
-        let kept = tiers.entry(tier.clone()).or_default();
-        kept.retain(|_, seen| *seen >= earlier(now, WARNING_LASTS));
-        for warning in warnings {
-            let text = format!("{by}: {warning}");
-            if let Some(seen) = kept.get_mut(&text) {
-                *seen = now;
-                continue;
+    /// A ScaledObject asked, with these faults or with none. A fault is logged when it is new and kept for the page until
+    /// the ScaledObject asks without it.
+    pub(crate) fn asked_with(&self, namespace: &str, name: &str, faults: Vec<Fault>, now: DateTime<Utc>) {
+        if faults.is_empty() && !read(&self.complaints).knows(namespace, name) {
+            return;
+        }
+        let news = write(&self.complaints).asked(namespace, name, faults, now);
+        for Fault { tier, text } in news {
+            let scaled_object = format!("{namespace}/{name}");
+            if let Some(tier) = tier {
+                tracing::warn!(%tier, scaled_object, warning = text, "odd trigger metadata");
+            } else {
+                tracing::warn!(scaled_object, why = text, "ScaledObject refused");
             }
-            if kept.len() >= WARNINGS_PER_TIER {
-                return;
-            }
-            tracing::warn!(%tier, by, warning, "odd trigger metadata");
-            kept.insert(text, now);
         }
     }
 
-    /// What is odd about the metadata that named this tier lately, each with who wrote it. For the page and `explain`.
+    /// What is odd about the metadata that names this tier, each with who wrote it. For the page and `explain`.
     #[must_use]
     pub fn trigger_warnings(&self, tier: &TierId, now: DateTime<Utc>) -> Vec<String> {
-        let tiers = read(&self.warnings);
-        let Some(kept) = tiers.get(tier) else { return Vec::new() };
-        kept.iter()
-            .filter(|(_, seen)| since(now, **seen) <= WARNING_LASTS)
-            .map(|(text, _)| text.clone())
-            .collect()
+        read(&self.complaints).about(tier, now)
+    }
+
+    /// ScaledObjects (`namespace/name`) that are refused an answer whatever is known of the load, each with the reason.
+    #[must_use]
+    pub fn refused(&self, now: DateTime<Utc>) -> Vec<(String, String)> {
+        read(&self.complaints).refused(now)
     }
 
     pub(crate) fn grpc(&self) -> &Grpc {
@@ -266,10 +255,6 @@ fn code_name(code: Code) -> &'static str {
 mod tests {
     use super::*;
 
-    fn at(minute: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(minute * 60, 0).unwrap()
-    }
-
     #[test]
     fn clones_count_together_and_a_forgotten_tier_starts_anew() {
         let chat = TierId::new("serving", "chat");
@@ -281,29 +266,5 @@ mod tests {
         assert_eq!(counters.tier(&chat).scrape_failures["timeout"], 2);
         counters.forget(&chat);
         assert_eq!(counters.tier(&chat), TierCounters::default());
-    }
-
-    #[test]
-    fn a_warning_is_shown_while_it_is_repeated_and_then_goes() {
-        let chat = TierId::new("serving", "chat");
-        let counters = Counters::default();
-        let typo = ["unknown key \"tierr\"".to_owned()];
-        counters.warn_trigger(&chat, "ScaledObject serving/a", &typo, at(0));
-        counters.warn_trigger(&chat, "ScaledObject serving/a", &typo, at(10));
-        assert_eq!(
-            counters.trigger_warnings(&chat, at(20)),
-            ["ScaledObject serving/a: unknown key \"tierr\""]
-        );
-        assert!(counters.trigger_warnings(&chat, at(26)).is_empty(), "mended a quarter of an hour ago");
-    }
-
-    #[test]
-    fn warnings_are_bounded_per_tier() {
-        let chat = TierId::new("serving", "chat");
-        let counters = Counters::default();
-        for n in 0..1000 {
-            counters.warn_trigger(&chat, &format!("ScaledObject serving/{n}"), &["odd".to_owned()], at(0));
-        }
-        assert_eq!(counters.trigger_warnings(&chat, at(0)).len(), WARNINGS_PER_TIER);
     }
 }

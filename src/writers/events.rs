@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::cluster::{Need, Trouble};
 use crate::decision::TierId;
 use crate::snapshot::{Published, TierStatus};
+use crate::telemetry::Told;
 use crate::units::since;
 
 /// Events of a tier in a row; after them one an [`ONE_EVERY`]. A ramp of a morning fits.
@@ -67,7 +68,7 @@ pub(super) async fn run(
     let recorder = Recorder::new(client, reporter);
     let mut before: BTreeMap<TierId, Arc<TierStatus>> = BTreeMap::new();
     let mut budgets: BTreeMap<TierId, Budget> = BTreeMap::new();
-    let mut told: Option<Trouble> = None;
+    let mut told = Told::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -98,13 +99,16 @@ pub(super) async fn run(
                 let trouble = match written {
                     Ok(Ok(())) => None,
                     Ok(Err(error)) => Some(Trouble::of(&error, &need)),
-                    Err(_) => Some(Trouble::Failed(format!("{need}: no answer in time"))),
+                    Err(_) => Some(Trouble::Failed { why: format!("{need}: no answer in time"), code: None }),
                 };
-                if trouble != told {
-                    if let Some(trouble) = &trouble {
+                match trouble {
+                    None => {
+                        told.works();
+                    }
+                    Some(trouble) if told.fails(&trouble.kind(), now) => {
                         warn!(tier = %id, %trouble, "events can't be written");
                     }
-                    told = trouble;
+                    Some(trouble) => debug!(tier = %id, %trouble, "event not written"),
                 }
             }
         }

@@ -13,10 +13,11 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::cluster::{Need, Trouble};
+use crate::telemetry::Told;
 
 /// How long a Lease stands without being renewed: longer than an API server takes to come back from a restart.
 const DURATION: Duration = Duration::from_secs(15);
@@ -113,18 +114,22 @@ impl Elector {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &namespace);
         let mut seen: Option<Seen> = None;
         let mut renewed: Option<Instant> = None;
-        let mut told: Option<Trouble> = None;
+        let mut told = Told::default();
         loop {
             match self.round(&api, &namespace, &mut seen, clock).await {
                 Ok(leadership) => {
-                    told = None;
+                    if told.works() {
+                        info!(lease = self.identity.lease, "the Lease can be used again");
+                    }
                     renewed = (leadership == Leadership::Own).then(Instant::now);
                     self.tell(leadership);
                 }
                 Err(trouble) => {
-                    if told.as_ref() != Some(&trouble) {
+                    if trouble.is_conflict() {
+                        // Two that start at once both find it free; the next round shows who has it.
+                        debug!(lease = self.identity.lease, %trouble, "another scaler was faster");
+                    } else if told.fails(&trouble.kind(), clock.now()) {
                         warn!(lease = self.identity.lease, %trouble, "the Lease can't be used");
-                        told = Some(trouble);
                     }
                     // A holder that can't renew stops writing before others may take the Lease.
                     if renewed.is_none_or(|at| at.elapsed() + RENEW_EVERY >= DURATION) {
@@ -217,9 +222,7 @@ impl Elector {
                 lease_duration_seconds: Some(DURATION.as_secs() as i32),
                 acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
                 renew_time: Some(now),
-                lease_transitions: Some(
-                    spec.lease_transitions.unwrap_or(0) + i32::from(before.is_some() && !ours),
-                ),
+                lease_transitions: Some(transitions(spec.lease_transitions, before.is_some() && !ours)),
                 ..LeaseSpec::default()
             }),
         }
@@ -245,6 +248,11 @@ impl Elector {
     }
 }
 
+/// How often the Lease has changed hands; whoever may write it may have written any number.
+fn transitions(before: Option<i32>, another: bool) -> i32 {
+    before.unwrap_or(0).saturating_add(i32::from(another))
+}
+
 fn what_to_do(spec: Option<&LeaseSpec>, own: &str, unchanged_for: Duration) -> Move {
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     if holder == own {
@@ -261,7 +269,10 @@ async fn within<T>(
 ) -> Result<T, Trouble> {
     match tokio::time::timeout(REQUEST, request).await {
         Ok(result) => result.map_err(|error| Trouble::of(&error, need)),
-        Err(_) => Err(Trouble::Failed(format!("{need}: no answer within {} s", REQUEST.as_secs()))),
+        Err(_) => Err(Trouble::Failed {
+            why: format!("{need}: no answer within {} s", REQUEST.as_secs()),
+            code: None,
+        }),
     }
 }
 
@@ -283,6 +294,12 @@ mod tests {
         assert_eq!(what_to_do(Some(&spec), "a", Duration::from_secs(100)), Move::Renew);
         assert_eq!(what_to_do(Some(&spec), "b", Duration::from_secs(14)), Move::Wait);
         assert_eq!(what_to_do(Some(&spec), "b", Duration::from_secs(15)), Move::Take);
+    }
+
+    #[test]
+    fn a_lease_that_changed_hands_as_often_as_can_be_written_is_taken_all_the_same() {
+        assert_eq!(transitions(Some(i32::MAX), true), i32::MAX);
+        assert_eq!((transitions(Some(3), true), transitions(Some(3), false), transitions(None, false)), (4, 3, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What of a tier's new status is worth an Event. Pure.
 
 use crate::decision::{Answer, Decision, ReplicaState};
-use crate::snapshot::TierStatus;
+use crate::snapshot::{TierStatus, Unreadable};
 
 /// Something that happened to a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub fn news(before: &TierStatus, after: &TierStatus) -> Vec<News> {
         });
     }
     begins(&mut all, blocked(before), blocked(after), "CapacityBlocked");
+    let unreadable = |status: &TierStatus| Unreadable::of(&status.observation).map(|it| it.sentence());
+    begins(&mut all, unreadable(before), unreadable(after), "PagesUnreadable");
     begins(&mut all, floor_above_max(before), floor_above_max(after), "FloorAboveMaximum");
     begins(&mut all, max_binds(before), max_binds(after), "MaximumBinds");
     all

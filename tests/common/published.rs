@@ -31,6 +31,7 @@ pub(crate) fn publisher() -> (Publisher, Published) {
     let first = Snapshot {
         at: clock.now(),
         started_at: clock.now(),
+        refused: Vec::new(),
         tiers: BTreeMap::new(),
         waiting: Vec::new(),
         config: ConfigStatus::default(),
@@ -114,6 +115,8 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         floors_ahead: Vec::new(),
         declared_by_metadata: false,
         warnings: Vec::new(),
+        asked: keda_vllm_scaler::telemetry::Asked::default(),
+        unasked: false,
         history_minutes: 0,
         learned: Arc::default(),
     }

@@ -23,6 +23,7 @@ pub(crate) fn empty() -> Snapshot {
     Snapshot {
         at: morning(),
         started_at: morning() - TimeDelta::hours(52),
+        refused: Vec::new(),
         tiers: std::collections::BTreeMap::new(),
         waiting: Vec::new(),
         config: ConfigStatus {

@@ -1,5 +1,8 @@
 //! The command `explain` beside the page.
 
+use keda_vllm_scaler::snapshot::RefusedAsker;
+use keda_vllm_scaler::telemetry::Rpc;
+
 use super::{Server, explain_at, snapshots};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,6 +51,37 @@ async fn explain_says_everything_about_a_tier() {
     }
     assert!(!text.contains('\u{1b}'), "no colour into a pipe");
     assert_eq!(server.explain(&["serving/chat-h100"]).await.1, text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_and_when_and_who_is_refused_is_told_everywhere() {
+    let (status, dry_run) = (snapshots::busy(), snapshots::quiet());
+    let ago = |seconds| snapshots::morning() - chrono::TimeDelta::seconds(seconds);
+    status.asked.note(Rpc::GetMetrics, "chat", ago(3));
+    status.asked.note(Rpc::IsActive, "chat", ago(200));
+    let mut snapshot = snapshots::of(vec![status, dry_run]);
+    let (scaled_object, why) =
+        ("serving/cht".to_owned(), "no tier \"cht\" in namespace \"serving\"".to_owned());
+    snapshot.refused = vec![RefusedAsker { scaled_object, why }];
+    let server = Server::with(snapshot).await;
+
+    let (_, text, _) = server.explain(&["chat-h100"]).await;
+    assert!(text.contains("asked     by chat: GetMetrics 3s ago, IsActive 3m20s ago"), "{text}");
+    let page = server.get("/tiers/serving/chat-h100").await.body;
+    assert!(page.contains("GetMetrics 3s ago, IsActive 3m20s ago"), "{page}");
+    let json = server.json("/v1/tiers/serving/chat-h100").await;
+    assert_eq!(json["asked"][0]["scaledObject"], "chat");
+    assert_eq!(json["asked"][0]["getMetricSpec"], serde_json::Value::Null, "never is not zero");
+
+    let (_, text, _) = server.explain(&["vision-l4"]).await;
+    assert!(text.contains("asked     by no ScaledObject since the scaler began"), "{text}");
+    assert!(server.get("/tiers/serving/vision-l4").await.body.contains("this is a dry run"));
+
+    let (_, text, _) = server.explain(&[]).await;
+    assert!(text.contains("refused: ScaledObject serving/cht: no tier \"cht\""), "{text}");
+    let page = server.get("/").await.body;
+    assert!(page.contains("Refused ScaledObjects") && page.contains("serving/cht"), "{page}");
+    assert_eq!(server.json("/v1/tiers").await["refused"][0]["scaledObject"], "serving/cht");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

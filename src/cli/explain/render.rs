@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::style::{Side, Style, Table, Tone, bar, plain, push};
 use super::view::{Answer, Config, Decision, Record, Status, Store, Tier, Tiers};
-use crate::serve::words::{UNKNOWN, decimal, maybe, quantity, span, words};
+use crate::serve::words::{UNKNOWN, asked_when, decimal, maybe, quantity, span, words};
 
 mod cold_start;
 mod supply;
@@ -21,6 +21,11 @@ const BAR_CELLS: usize = 24;
 pub(super) fn all(tiers: &Tiers, style: Style) -> String {
     let mut out = String::new();
     alarms(&mut out, &tiers.config, &tiers.store, &tiers.record, style);
+    for refused in &tiers.refused {
+        let line =
+            format!("refused: ScaledObject {}: {}", plain(&refused.scaled_object), plain(&refused.why));
+        push(&mut out, format_args!("{}\n", style.paint(Tone::Warning, &line)));
+    }
     if tiers.decided.is_empty() && tiers.waiting.is_empty() {
         let file = plain(&tiers.config.file);
         push(
@@ -179,6 +184,17 @@ fn answer(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
         push(out, format_args!(", load known of {} of {}", decision.known.known, decision.known.expected));
     }
     out.push('\n');
+    match status.asked.as_deref() {
+        // An older scaler doesn't say.
+        None => {}
+        Some([]) => push(out, format_args!("  asked     by no ScaledObject since the scaler began\n")),
+        Some(askers) => {
+            for asker in askers {
+                let (name, when) = (plain(&asker.scaled_object), asked_when(asker, now));
+                push(out, format_args!("  asked     by {name}: {when}\n"));
+            }
+        }
+    }
     if status.declared_by_metadata {
         push(out, format_args!("            declared by a ScaledObject's metadata, not by the file\n"));
     }

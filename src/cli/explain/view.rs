@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::decision::StartPath;
 use crate::supply::Stage;
+use crate::telemetry::AskedBy;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Error {
@@ -22,6 +23,8 @@ pub(super) struct Tiers {
     pub(super) store: Store,
     #[serde(default)]
     pub(super) record: Record,
+    #[serde(default)]
+    pub(super) refused: Vec<Refused>,
     #[serde(default)]
     pub(super) waiting: Vec<Id>,
     #[serde(default)]
@@ -63,7 +66,16 @@ pub(super) struct Status {
     #[serde(default)]
     pub(super) warnings: Vec<String>,
     #[serde(default)]
+    pub(super) asked: Option<Vec<AskedBy>>,
+    #[serde(default)]
     pub(super) history_minutes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Refused {
+    pub(super) scaled_object: String,
+    pub(super) why: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

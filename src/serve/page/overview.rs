@@ -7,6 +7,9 @@ use crate::decision::Answer;
 use crate::serve::words::{maybe, words};
 use crate::snapshot::{Snapshot, TierStatus};
 
+/// Refused ScaledObjects that are listed; the rest is counted.
+const MOST_REFUSED: usize = 20;
+
 /// The table.
 pub(super) fn list(snapshot: &Snapshot) -> Markup {
     html! {
@@ -25,6 +28,7 @@ pub(super) fn list(snapshot: &Snapshot) -> Markup {
                 @for status in snapshot.tiers.values() { (row(snapshot, status)) }
             }
         }
+        (refused(snapshot))
         @if !snapshot.waiting.is_empty() {
             section.plain {
                 h2 { "Waiting for a first round" }
@@ -79,11 +83,30 @@ fn row(snapshot: &Snapshot, status: &TierStatus) -> Markup {
     }
 }
 
+/// ScaledObjects that get no answer: whoever wrote them looks at KEDA's events, whoever runs the scaler looks here.
+fn refused(snapshot: &Snapshot) -> Markup {
+    let more = snapshot.refused.len().saturating_sub(MOST_REFUSED);
+    html! {
+        @if !snapshot.refused.is_empty() {
+            section.plain {
+                h2 { "Refused ScaledObjects" }
+                ul.refused {
+                    @for refused in snapshot.refused.iter().take(MOST_REFUSED) {
+                        li { strong { (refused.scaled_object) } ": " (refused.why) }
+                    }
+                    @if more > 0 { li.muted { "and " (more) " more" } }
+                }
+            }
+        }
+    }
+}
+
 /// What to do while there is no tier.
 pub(super) fn no_tier_yet(snapshot: &Snapshot) -> Markup {
     let config = &snapshot.config;
     html! {
         section.plain {
+            (refused(snapshot))
             @if snapshot.waiting.is_empty() {
                 h2 { "No tier yet" }
                 p { "A tier is one vLLM deployment that is scaled as a whole. There are two ways to get one:" }

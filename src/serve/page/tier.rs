@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{answer_number, asks, cold_start, plot, supply};
 use crate::decision::{Answer, Decision, Observation};
 use crate::quantile::Quantile;
-use crate::serve::words::{from_now, latency, maybe, percent, quantity, span, words};
+use crate::serve::words::{asked_when, from_now, latency, maybe, percent, quantity, span, words};
 use crate::snapshot::{FloorAhead, Snapshot, TierStatus};
 
 /// The content of the page.
@@ -25,6 +25,7 @@ pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
         (supply::table(&status.observation, snapshot.at))
         (cold_start::section(&status.decision.cold_start))
         (load(&status.observation))
+        (asked(status, snapshot.at))
         (policy(status))
     }
 }
@@ -166,6 +167,25 @@ fn load(observation: &Observation) -> Markup {
         section {
             h2 { "Load" }
             (fact_list(&known))
+        }
+    }
+}
+
+/// Who asks, and when last: a ScaledObject that doesn't reach the scaler shows nowhere else.
+fn asked(status: &TierStatus, now: DateTime<Utc>) -> Markup {
+    let askers = status.asked.list();
+    html! {
+        section {
+            h2 { "Asked by KEDA" }
+            @if askers.is_empty() {
+                p.muted { "Not since this scaler began. Without a ScaledObject this is a dry run." }
+            } @else {
+                dl.facts {
+                    @for asker in &askers {
+                        div { dt { "ScaledObject " (asker.scaled_object) } dd { (asked_when(asker, now)) } }
+                    }
+                }
+            }
         }
     }
 }

@@ -54,8 +54,8 @@ impl Life {
             start.stage = None;
             return Self { phase: Phase::Terminating, since: Some(deleted), start };
         }
-        if let Some(ready) = pod.ready.held_since() {
-            return Self { phase: Phase::Ready, since: Some(ready), start };
+        if pod.ready.holds {
+            return Self { phase: Phase::Ready, since: pod.ready.since, start };
         }
         if fell_from_ready(pod, engine) {
             // Its probe fails, as vLLM's may under load, and its container runs on: requests are still in it. It should
@@ -86,7 +86,7 @@ fn start(pod: &PodRecord, engine: Option<&Container>) -> Start {
         init_seconds,
         container_started,
         ready,
-        stage: if ready.is_some() { None } else { Some(stage(pod, engine)) },
+        stage: if pod.ready.holds { None } else { Some(stage(pod, engine)) },
         blocked: None,
         restarts: engine.map_or(0, |engine| engine.restarts),
     }

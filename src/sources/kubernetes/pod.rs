@@ -29,6 +29,8 @@ pub(super) struct PodRecord {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) ip: Option<String>,
+    /// Its address is its node's, which other pods share.
+    pub(super) host_network: bool,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub(super) phase: String,
     pub(super) created: DateTime<Utc>,
@@ -122,6 +124,7 @@ impl PodRecord {
                 .collect(),
             deleted,
             gone_by,
+            host_network: spec.host_network.unwrap_or(false),
             containers,
             init_containers: status.init_container_statuses.iter().flatten().map(InitContainer::of).collect(),
             scheduled: Condition::of(&status, "PodScheduled"),
@@ -252,6 +255,7 @@ pub(super) mod fixtures {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             ip: Some("10.244.0.9".into()),
+            host_network: false,
             phase: "Pending".into(),
             created: at("00:00"),
             deleted: None,

@@ -63,8 +63,10 @@ pub(super) async fn read(
     let status = status.unwrap_or_default();
     let count = |replicas: i32| u32::try_from(replicas).unwrap_or(0);
     let text = status.selector.unwrap_or_default();
-    let selector = selector::parse(&text)
-        .map_err(|why| Trouble::Failed(format!("{target}: its scale subresource tells {why}")))?;
+    let selector = selector::parse(&text).map_err(|why| {
+        let why = format!("{target}: its scale subresource tells {why}");
+        Trouble::Failed { why, code: None }
+    })?;
     Ok(Scaled {
         selector,
         selector_text: text,

@@ -2,6 +2,7 @@
 //! Pure, but for the type of the API.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub(super) struct ScaledObjectRecord {
     pub(super) target: Option<ScaleTarget>,
     min: Option<u32>,
     max: Option<u32>,
+    /// `pollingInterval`, in seconds.
+    polling: Option<u32>,
     paused: Option<String>,
     /// `advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.tolerance`.
     tolerance: Option<f64>,
@@ -82,6 +85,7 @@ impl ScaledObjectRecord {
             target,
             min: count("minReplicaCount"),
             max: count("maxReplicaCount"),
+            polling: count("pollingInterval"),
             paused: paused(&annotations),
             tolerance: spec
                 .pointer("/advanced/horizontalPodAutoscalerConfig/behavior/scaleUp/tolerance")
@@ -108,6 +112,7 @@ impl ScaledObjectRecord {
         facts.scaled_object_uid.clone_from(&self.uid);
         facts.min_replicas = Some(self.min.unwrap_or(0));
         facts.max_replicas = Some(self.max.unwrap_or(DEFAULT_MAX_REPLICA_COUNT));
+        facts.polling_interval = self.polling.map(|seconds| Duration::from_secs(u64::from(seconds)));
         facts.paused.clone_from(&self.paused);
         facts.tolerance = self.tolerance;
         if let Some(kind) = self.of_tier(tier).find_map(|trigger| trigger.metric_type.as_ref()) {

@@ -1,8 +1,7 @@
 //! One watch a namespace and kind, however many tiers look at it.
 //!
 //! Objects are trimmed to a record as they come. A watch that fails goes on with what it last knew, says since when it
-//! is blind, and tries again with growing pauses; a resource version that is too old (410) makes a new list. It ends with
-//! its last reader.
+//! is blind, and is tried again (see [`super::list_watch`]). It ends with its last reader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -11,32 +10,19 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
-use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use super::list_watch::{self, Heard};
 use crate::clock::Clock;
-use crate::cluster::{Need, Trouble};
+use crate::cluster::Trouble;
+use crate::telemetry::Told;
 
 /// Changes are gathered for this long before they are published: a rollout changes every pod several times a second.
 const GATHERED: Duration = Duration::from_millis(50);
-
-/// The server ends a watch after this, and it is begun anew where it was: a connection that died silently is noticed
-/// within it.
-const WATCH_SECONDS: u32 = 60;
-
-/// See [`pause`].
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// See [`pause`]: while the server is away.
-const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
-/// See [`pause`]: while the server refuses.
-const LONGEST_REFUSAL: Duration = Duration::from_secs(30);
-
-/// Objects a page of the first list: 500 pods are a few megabytes.
-const PAGE_SIZE: u32 = 500;
 
 /// What a watch knows.
 #[derive(Clone, Debug)]
@@ -151,15 +137,10 @@ async fn run<K, R>(
     R: Debug + PartialEq,
 {
     let Watched { api, resource, trim } = watched;
-    let need = Need { verbs: "list,watch", resource, namespace: &namespace, name: None };
-    let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE_SIZE);
-    // Not kube's own backoff: it begins anew with every attempt to list, so a right that is missing would be asked for
-    // once a second for ever.
-    let mut events = std::pin::pin!(watcher(api, config));
-    let mut failures = 0;
+    let mut events = std::pin::pin!(list_watch::events(api, resource, &namespace));
     let mut items: BTreeMap<String, Arc<R>> = BTreeMap::new();
-    // The list that is being read; it takes the place of `items` when it is whole.
-    let mut list: BTreeMap<String, Arc<R>> = BTreeMap::new();
+    let mut told = Told::default();
+    let mut failing = false;
     let mut changed = false;
     let mut gather = std::pin::pin!(tokio::time::sleep(GATHERED));
     loop {
@@ -174,140 +155,65 @@ async fn run<K, R>(
             }
         };
         match event {
-            // A watcher's stream goes on for ever.
+            // It goes on for ever.
             None => return,
-            Some(Ok(event)) => match take(event, &mut items, &mut list, trim) {
-                Taken::PartOfList => {}
-                Taken::List => {
-                    failures = 0;
-                    changed = false;
-                    recovered(&publish, resource, &namespace, items.len());
-                    let items = Arc::new(items.clone());
-                    publish.send_modify(|view| *view = View { items, listed: true, trouble: None });
+            Some(Ok(Heard::List(objects))) => {
+                let records = objects.into_iter().filter_map(trim);
+                items = records.map(|(key, record)| (key, Arc::new(record))).collect();
+                changed = false;
+                let items = Arc::new(items.clone());
+                publish.send_modify(|view| *view = View { items, listed: true, trouble: None });
+            }
+            Some(Ok(Heard::Steady)) => {
+                failing = false;
+                if told.works() {
+                    info!(resource, namespace, count = items.len(), "watch recovered");
                 }
-                Taken::Change => {
-                    failures = 0;
-                    recovered(&publish, resource, &namespace, items.len());
-                    if !changed {
-                        changed = true;
-                        gather.as_mut().reset(tokio::time::Instant::now() + GATHERED);
+            }
+            Some(Ok(heard)) => {
+                match heard {
+                    Heard::Applied(object) => {
+                        items.extend(trim(object).map(|(key, record)| (key, Arc::new(record))));
                     }
+                    Heard::Deleted(object) => {
+                        if let Some((key, _)) = trim(object) {
+                            items.remove(&key);
+                        }
+                    }
+                    Heard::List(_) | Heard::Steady => {}
                 }
-            },
-            Some(Err(error)) => {
-                let trouble = Trouble::of_watch(&error, &need);
-                // A server that restarts is back in seconds; a right or a kind that is missing is not.
-                let longest =
-                    if matches!(trouble, Trouble::Failed(_)) { LONGEST_OUTAGE } else { LONGEST_REFUSAL };
+                publish.send_if_modified(|view| view.trouble.take().is_some());
+                if !changed {
+                    changed = true;
+                    gather.as_mut().reset(tokio::time::Instant::now() + GATHERED);
+                }
+            }
+            Some(Err(trouble)) => {
+                // One that is over with the next attempt is usual: a version that is too old after an outage, a server
+                // that restarts.
+                let again = std::mem::replace(&mut failing, true);
+                if (again || !trouble.is_usual_once()) && told.fails(&trouble.kind(), clock.now()) {
+                    warn!(resource, namespace, trouble = %trouble, "watch failed: tried again");
+                } else {
+                    debug!(resource, namespace, trouble = %trouble, "watch failed: tried again");
+                }
                 failed(&publish, trouble, clock.now());
-                failures += 1;
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(pause(failures, longest)) => {}
-                }
             }
         }
     }
 }
 
-/// What an event was.
-enum Taken {
-    Change,
-    PartOfList,
-    /// The list is whole.
-    List,
-}
-
-/// Before the next attempt: 0.5 s, doubling to the longest, each with up to half as much again, so that the watches of many
-/// namespaces don't come back to a restarted API server at once.
-fn pause(failures: u32, longest: Duration) -> Duration {
-    let doubled = FIRST_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1).min(10));
-    doubled.min(longest).mul_f64(1.0 + rand::random::<f64>() / 2.0)
-}
-
-fn take<K, R>(
-    event: watcher::Event<K>,
-    items: &mut BTreeMap<String, Arc<R>>,
-    list: &mut BTreeMap<String, Arc<R>>,
-    trim: fn(K) -> Option<(String, R)>,
-) -> Taken {
-    match event {
-        watcher::Event::Init => {
-            list.clear();
-            return Taken::PartOfList;
-        }
-        watcher::Event::InitApply(object) => {
-            list.extend(trim(object).map(|(key, record)| (key, Arc::new(record))));
-            return Taken::PartOfList;
-        }
-        watcher::Event::InitDone => {
-            *items = std::mem::take(list);
-            return Taken::List;
-        }
-        watcher::Event::Apply(object) => {
-            items.extend(trim(object).map(|(key, record)| (key, Arc::new(record))));
-        }
-        watcher::Event::Delete(object) => {
-            if let Some((key, _)) = trim(object) {
-                items.remove(&key);
-            }
-        }
-    }
-    Taken::Change
-}
-
-/// Since when, and why, on the first failure of a row; the newest reason counts, as the one that is still true.
+/// Since when, on the first failure of a row; the newest reason counts, as the one that is still true.
 fn failed<R>(publish: &watch::Sender<View<R>>, trouble: Trouble, now: DateTime<Utc>) {
-    publish.send_if_modified(|view| {
-        match &mut view.trouble {
-            Some((_, before)) if *before == trouble => return false,
-            Some((_, before)) => *before = trouble,
-            none => {
-                warn!(trouble = %trouble, "watch failed: tried again");
-                *none = Some((now, trouble));
-            }
+    publish.send_if_modified(|view| match &mut view.trouble {
+        Some((_, before)) if *before == trouble => false,
+        Some((_, before)) => {
+            *before = trouble;
+            true
         }
-        true
+        none => {
+            *none = Some((now, trouble));
+            true
+        }
     });
-}
-
-fn recovered<R>(publish: &watch::Sender<View<R>>, resource: &str, namespace: &str, count: usize) {
-    publish.send_if_modified(|view| {
-        let was = view.trouble.take();
-        if was.is_some() {
-            info!(resource, namespace, count, "watch recovered");
-        }
-        was.is_some()
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_watch_that_fails_is_tried_again_with_growing_pauses() {
-        for (failures, least) in [(1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (4_000, 30.0)] {
-            let refused = pause(failures, LONGEST_REFUSAL).as_secs_f64();
-            assert!((least..=least * 1.5).contains(&refused), "{failures}: {refused}");
-            let away = pause(failures, LONGEST_OUTAGE).as_secs_f64();
-            assert!((least.min(4.0)..=least.min(4.0) * 1.5).contains(&away), "{failures}: {away}");
-        }
-    }
-
-    #[test]
-    fn a_list_takes_the_place_of_what_was_known_only_when_it_is_whole() {
-        let trim = |name: String| Some((name.clone(), name));
-        let (mut items, mut list) = (BTreeMap::new(), BTreeMap::new());
-        let mut take = |event| {
-            let taken = take(event, &mut items, &mut list, trim);
-            (matches!(taken, Taken::List), items.keys().cloned().collect::<Vec<String>>())
-        };
-        let known = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        take(watcher::Event::Apply("a".to_owned()));
-        take(watcher::Event::Init);
-        assert_eq!(take(watcher::Event::InitApply("b".to_owned())), (false, known(&["a"])));
-        assert_eq!(take(watcher::Event::InitDone), (true, known(&["b"])));
-        assert_eq!(take(watcher::Event::Delete("b".to_owned())), (false, known(&[])));
-    }
 }

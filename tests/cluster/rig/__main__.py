@@ -70,12 +70,12 @@ def table(rows):
     return failed
 
 
-def run_cases(kinds, cluster, programs, fleet):
+def run_cases(kinds, cluster, programs, fleet, keep):
     done = []
     lock = threading.Lock()
 
     def execute(kind):
-        case = cases.Case(kind, cluster, programs, fleet, show)
+        case = cases.Case(kind, cluster, programs, fleet, show, stays=keep and len(kinds) == 1)
         case.execute()
         with lock:
             done.append(case)
@@ -132,13 +132,14 @@ def main():
         if "lws" in needs:
             cluster.start_lws()
         fleet = Fleet(programs, cluster) if needs & {"fleet", "lws"} else None
-        rows = run_cases(kinds, cluster, programs, fleet)
+        rows = run_cases(kinds, cluster, programs, fleet, options.keep)
         failed = table(rows)
         for program in programs.dead():
             print(f"{program.name} ended by itself with {program.process.returncode}:\n{program.tail()}")
         print(f"{time.monotonic() - begun:.0f} s from the start of the cluster", flush=True)
         if options.keep:
-            print(f"\nThe cluster stays until Ctrl-C. To look at it:\n  ip netns exec {os.environ['RIG_NAMESPACE']} "
+            left = f", with what {kinds[0].name} made in it" if len(kinds) == 1 else ""
+            print(f"\nThe cluster stays{left} until Ctrl-C. To look at it:\n  ip netns exec {os.environ['RIG_NAMESPACE']} "
                   f"{cluster.api.kubectl_program} --kubeconfig {cluster.api.kubeconfig} get pods -A\n  logs: {state}/log", flush=True)
             signal.pause()
         if not failed and not options.keep:

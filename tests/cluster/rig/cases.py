@@ -44,7 +44,9 @@ class CaseKind:
 class Case:
     """A running case: a namespace of its own, its scalers, and the rows of the table that it adds."""
 
-    def __init__(self, kind, cluster, programs, fleet, report):
+    def __init__(self, kind, cluster, programs, fleet, report, stays=False):
+        # `stays`: its servers and namespaces are left as they are, to look around.
+        self.stays = stays
         self.kind, self.name = kind, kind.name
         self.namespace = f"case-{kind.name}"
         self.cluster, self.api, self.programs, self.fleet, self.report = cluster, cluster.api, programs, fleet, report
@@ -158,6 +160,8 @@ class Case:
         self.has_documented = True
 
     def clean_up(self):
+        if self.stays:
+            return
         for scaler in self.scalers:
             scaler.program.stop()
         if self.has_documented:

@@ -65,6 +65,11 @@ def quick_start(c):
     ours = lambda: [e for e in c.api.list("Event", SERVING) if OURS in str(e.get("reportingComponent") or e.get("source"))]
     c.wait(ours, 20, "an Event on the ScaledObject")
     c.check("an Event tells what was decided", "an Event", ours()[-1]["message"], True)
+    askers = lambda: [asker for server in servers for asker in (server.tier(SERVING, "chat") or {}).get("asked", [])]
+    c.wait(lambda: any(asker["getMetrics"] for asker in askers()), 20, "the page says when the HPA last asked")
+    c.check("who asks", {"chat"}, {asker["scaledObject"] for asker in askers()})
+    healthy = [line.strip() for server in servers for line in open(server.program.log) if " WARN " in line or '"WARN"' in line]
+    c.check("warnings of a healthy install", [], [line for line in healthy if "listed yet" in line or "409" in line][:2])
     refused = [line for server in servers for line in open(server.program.log) if "needs " in line or "forbidden" in line.lower()]
     c.check("rights that were missing", [], refused[:2])
 
@@ -81,5 +86,8 @@ def rights(c):
     needs = f"needs list,watch on pods in namespace {c.namespace}"
     c.wait(lambda: needs in open(scaler.program.log).read(), 30, needs)
     c.check("the log names the right", needs, needs, True)
+    why = lambda: str(((scaler.tier(c.namespace, "chat") or {}).get("decision") or {}).get("answer"))
+    c.wait(lambda: "scale" in why() and "pods" in why(), 30, "the reason names the other rights too")
+    c.check("each right is named once", 1, why().count("list,watch on pods"))
     c.wait(lambda: (c.asked("chat") or {}).get("status") == "False", 40, "the HPA gets an error")
     c.stays("chat", 2, 8, "the count stays")

@@ -286,6 +286,8 @@ pub(crate) fn busy() -> TierStatus {
         ],
         declared_by_metadata: false,
         warnings: vec!["the ScaledObject's metadata has the key `desiredReplica`, which is unknown: did you mean desiredReplicas?".to_owned()],
+        asked: keda_vllm_scaler::telemetry::Asked::default(),
+        unasked: false,
         history_minutes: 19_930,
         learned: Arc::default(),
     }
