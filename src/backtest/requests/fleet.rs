@@ -60,7 +60,7 @@ impl Fleet {
             next_id: 0,
             offered: Offered::default(),
             tally: Tally::new(settings.rates, settings.acceptable_queue)
-                .from_minute(settings.scored_from_minute),
+                .scoring_from(settings.scored_from_minute),
             events: Vec::new(),
             first_tokens: None,
         }
