@@ -82,7 +82,9 @@ async fn get(url: &str) -> std::io::Result<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_refuses_while_it_starts_serves_when_ready_and_is_gone_after_deletion() {
     let (fleet, mut discovered) = fleet(1).await;
-    let page = get(targets(&discovered.borrow().clone())[0].url.as_ref().unwrap()).await.unwrap();
+    // A borrow that is held over an await would block the driver, which tells of every change.
+    let first = discovered.borrow().clone();
+    let page = get(targets(&first)[0].url.as_ref().unwrap()).await.unwrap();
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("text/plain; version=1.0.0; charset=utf-8"));
     assert!(page.contains("vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"}"));
 

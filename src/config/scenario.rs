@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Utc};
 
 use super::file::TIER;
 use super::problem::{Place, Problems, Read, Reported};
@@ -19,7 +19,7 @@ use crate::decision::policy::{QueueAllowance, TokenRates};
 
 mod traffic;
 
-pub use traffic::{PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id};
+pub use traffic::{PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id, wall_clock};
 
 /// Policies of one comparison: more lines are no table.
 pub const MOST_POLICIES: usize = 20;
@@ -298,17 +298,6 @@ fn begins(root: &Section<'_>, text: Option<String>, problems: &mut Problems) -> 
             Err(Reported)
         }
     }
-}
-
-/// A time whose zone is told, in years that calendars and their zones reach.
-///
-/// # Errors
-/// What is wrong, and what to write instead.
-pub fn wall_clock(text: &str) -> Result<DateTime<Utc>, String> {
-    let time = DateTime::parse_from_rfc3339(text)
-        .map_err(|error| format!("{error}; write a time with its zone, such as 2026-03-02T00:00:00Z"))?;
-    let time = time.with_timezone(&Utc);
-    if (1900..=2200).contains(&time.year()) { Ok(time) } else { Err("from the year 1900 to 2200".to_owned()) }
 }
 
 #[cfg(test)]

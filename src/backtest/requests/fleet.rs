@@ -79,7 +79,7 @@ impl Fleet {
             outage_begins: settings.outage.map(|(from, _)| from),
             outage: settings.outage,
             tally: Tally::new(settings.rates, settings.acceptable_queue)
-                .from_minute(settings.scored_from_minute),
+                .scoring_from(settings.scored_from_minute),
             events: Vec::new(),
             first_tokens: None,
         }

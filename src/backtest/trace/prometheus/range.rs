@@ -58,7 +58,7 @@ impl RangeQuery {
             return Err("the step: whole seconds, from 1s to 1d".to_owned());
         }
         let (begins, ends) = (from.timestamp(), to.timestamp());
-        let step = step.as_secs() as i64;
+        let step = step.as_secs().cast_signed();
         if ends - begins < 2 * step {
             return Err("the range is shorter than two steps".to_owned());
         }
@@ -90,6 +90,7 @@ impl RangeQuery {
     }
 
     /// What to ask one after the other for the first `seconds` of it: no point twice, and none left out.
+    #[must_use]
     pub fn chunks(&self, seconds: Option<f64>) -> impl ExactSizeIterator<Item = Chunk> + use<> {
         let wanted = seconds.map_or(i64::MAX, |seconds| seconds.ceil() as i64);
         let (begins, step) = (self.begins, self.step);
@@ -97,7 +98,7 @@ impl RangeQuery {
         let points = ((self.ends - begins).min(wanted).max(1) + step - 1) / step;
         let chunks = (points + POINTS_OF_A_CHUNK - 1) / POINTS_OF_A_CHUNK;
         (0..chunks as usize).map(move |chunk| {
-            let first = chunk as i64 * POINTS_OF_A_CHUNK;
+            let first = chunk.cast_signed() as i64 * POINTS_OF_A_CHUNK;
             let last = (first + POINTS_OF_A_CHUNK).min(points) - 1;
             Chunk { begins: begins + first * step, ends: begins + last * step }
         })
@@ -154,7 +155,7 @@ mod tests {
             let chunks: Vec<Chunk> = query(seconds, step).chunks(None).collect();
             let mut points = Vec::new();
             for chunk in &chunks {
-                assert!((chunk.ends - chunk.begins) / (step as i64) < 11_000, "{chunk:?}");
+                assert!((chunk.ends - chunk.begins) / step.cast_signed() < 11_000, "{chunk:?}");
                 points.extend((chunk.begins..=chunk.ends).step_by(step as usize));
             }
             let expected: Vec<i64> = (1000..1000 + seconds).step_by(step as usize).collect();
