@@ -103,11 +103,11 @@ fn see(played: &[Played]) -> [Claim; 2] {
     [
         Claim {
             sentence: format!(
-                "Of the five usual signals only the KV cache comes near ours, because on this GPU it is what runs out first: {} late minutes for {:.0} GPU-hours, ours {} for {:.0}, CPU {} for {:.0}, and GPU utilisation, which is high whenever anything runs, {} for {:.0}; waiting requests and p95 latency chase their own queue, {} for {:.0} and {} for {:.0}.",
-                late(kv),
-                hours(kv),
+                "Two of the five usual signals come near ours, which has {} late minutes for {:.0} GPU-hours: the KV cache, because on this GPU it is what runs out first, {} for {:.0}, and CPU, because all requests of this day are of one kind, {} for {:.0}; GPU utilisation, high whenever anything runs, has {} for {:.0}, and waiting requests and p95 latency chase their own queue, {} for {:.0} and {} for {:.0}.",
                 late(ours),
                 hours(ours),
+                late(kv),
+                hours(kv),
                 late(cpu),
                 hours(cpu),
                 late(gpu),
@@ -117,14 +117,14 @@ fn see(played: &[Played]) -> [Claim; 2] {
                 late(latency),
                 hours(latency),
             ),
-            holds: late_work(kv) >= late_work(ours)
-                && hours(kv) > 0.8 * hours(ours)
-                && late_work(cpu) >= late_work(ours)
-                && hours(cpu) > 0.9 * hours(ours)
+            holds: (0.8..1.2).contains(&(hours(kv) / hours(ours)))
+                && (0.8..1.5).contains(&(hours(cpu) / hours(ours)))
                 && hours(gpu) > 1.5 * hours(ours)
-                && [waiting, latency]
-                    .iter()
-                    .all(|chasing| late(chasing) > 3 * late(ours) && hours(chasing) > 1.2 * hours(ours)),
+                && [waiting, latency].iter().all(|chasing| {
+                    late(chasing) > 3 * late(ours)
+                        && hours(chasing) > 1.2 * hours(ours)
+                        && [kv, cpu].iter().all(|near| late_work(near) < 0.5 * late_work(chasing))
+                }),
         },
         Claim {
             sentence: format!(
