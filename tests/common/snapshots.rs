@@ -1,5 +1,7 @@
 //! Made-up snapshots, rich enough to look at, for tests of what is shown.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
