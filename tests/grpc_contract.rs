@@ -216,7 +216,8 @@ async fn a_refused_scaled_object_is_kept_with_its_reason_until_it_is_mended() {
     control_loop.required(&TierId::new("other-team", "secret-launch"), 3);
     let server = start(&published).await;
     let mut client = server.client().await;
-    let refused = || server.counters.refused(control_loop.clock.now());
+    let clock = control_loop.clock;
+    let refused = || server.counters.refused(clock.now());
     for (wrong, named) in [
         (&[("tier", "cht")][..], "no tier \"cht\""),
         (&[("tier", "chat"), ("serverAddress", "x")][..], "serverAddress"),
