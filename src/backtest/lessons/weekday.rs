@@ -100,10 +100,11 @@ fn see(played: &[Played]) -> [Claim; 2] {
     let late = |played: &Played| played.score.late_minutes;
     let hours = |played: &Played| played.score.gpu_hours;
     let late_work = |played: &Played| played.score.late_work;
+    let starts = |played: &Played| played.score.starts;
     [
         Claim {
             sentence: format!(
-                "Two of the five usual signals come near ours, which has {} late minutes for {:.0} GPU-hours: the KV cache, because on this GPU it is what runs out first, {} for {:.0}, and CPU, because all requests of this day are of one kind, {} for {:.0}; GPU utilisation, high whenever anything runs, has {} for {:.0}, and waiting requests and p95 latency chase their own queue, {} for {:.0} and {} for {:.0}.",
+                "Two of the five usual signals come near ours, which has {} late minutes for {:.0} GPU-hours: the KV cache, because on this GPU it is what runs out first, {} for {:.0}, and CPU, because all requests of this day are of one kind, {} for {:.0}; GPU utilisation, high whenever anything runs, has {} for {:.0}, and waiting requests and p95 latency chase their own queue with {} and {} starts against {}, {} for {:.0} and {} for {:.0}.",
                 late(ours),
                 hours(ours),
                 late(kv),
@@ -112,6 +113,9 @@ fn see(played: &[Played]) -> [Claim; 2] {
                 hours(cpu),
                 late(gpu),
                 hours(gpu),
+                starts(waiting),
+                starts(latency),
+                starts(ours),
                 late(waiting),
                 hours(waiting),
                 late(latency),
@@ -119,11 +123,12 @@ fn see(played: &[Played]) -> [Claim; 2] {
             ),
             holds: (0.8..1.2).contains(&(hours(kv) / hours(ours)))
                 && (0.8..1.5).contains(&(hours(cpu) / hours(ours)))
+                && [kv, cpu].iter().all(|near| late_work(near) < late_work(waiting))
                 && hours(gpu) > 1.5 * hours(ours)
                 && [waiting, latency].iter().all(|chasing| {
-                    late(chasing) > 3 * late(ours)
+                    starts(chasing) > 4 * starts(ours)
+                        && late_work(chasing) > late_work(ours)
                         && hours(chasing) > 1.2 * hours(ours)
-                        && [kv, cpu].iter().all(|near| late_work(near) < 0.5 * late_work(chasing))
                 }),
         },
         Claim {
