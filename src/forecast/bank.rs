@@ -72,7 +72,7 @@ pub struct Leader {
 }
 
 /// What the rule that leads would have cost in the last days, and what less lateness would.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Frontier {
     /// Replicas paid for, the mean.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::forecast::Frontier;
 use crate::supply::Stage;
 use crate::telemetry::{AskedBy, Rpc};
 use crate::units::since;
@@ -27,6 +28,23 @@ pub fn words(name: &str) -> &str {
         "deadBand" => "dead band",
         "unknownLoad" => "unknown load",
         same => same,
+    }
+}
+
+/// What the rule that leads a forecast costs, and what fewer late minutes would.
+#[must_use]
+pub fn frontier(frontier: &Frontier) -> String {
+    let Frontier { replicas, late_minutes_a_week, halving_replica_hours_a_day } = frontier;
+    let late = format!(
+        "with {} replicas in the mean, {} late minutes a week",
+        decimal(*replicas),
+        decimal(*late_minutes_a_week)
+    );
+    match halving_replica_hours_a_day {
+        Some(hours) => {
+            format!("{late}; half of them would cost {} replica-hours a day more", decimal(*hours))
+        }
+        None => late,
     }
 }
 

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::style::{Side, Style, Table, Tone, bar, plain, push};
 use super::view::{Answer, Config, Decision, Record, Status, Store, Tier, Tiers};
-use crate::serve::words::{UNKNOWN, asked_when, decimal, maybe, quantity, span, words};
+use crate::serve::words::{UNKNOWN, asked_when, decimal, frontier, maybe, quantity, span, words};
 
 mod cold_start;
 mod supply;
@@ -184,6 +184,12 @@ fn answer(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
         push(out, format_args!(", load known of {} of {}", decision.known.known, decision.known.expected));
     }
     out.push('\n');
+    if let Some(forecast) = &decision.forecast {
+        push(out, format_args!("  forecast  {}\n", plain(&forecast.because)));
+        if let Some(known) = &forecast.frontier {
+            push(out, format_args!("            {}\n", frontier(known)));
+        }
+    }
     match status.asked.as_deref() {
         // An older scaler doesn't say.
         None => {}

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use crate::decision::StartPath;
+use crate::forecast::Frontier;
 use crate::supply::Stage;
 use crate::telemetry::AskedBy;
 
@@ -120,6 +121,7 @@ pub(super) struct Decision {
     pub(super) asks: Vec<Ask>,
     pub(super) demand: Option<f64>,
     pub(super) ahead: Option<f64>,
+    pub(super) forecast: Option<Forecast>,
     #[serde(default)]
     pub(super) bounds: Vec<Bound>,
     pub(super) winner: Reason,
@@ -169,6 +171,13 @@ pub(super) struct StageTime {
 pub(super) enum Answer {
     Required(u32),
     Unknown { why: String },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Forecast {
+    pub(super) because: String,
+    pub(super) frontier: Option<Frontier>,
 }
 
 #[derive(Debug, Deserialize)]

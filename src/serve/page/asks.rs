@@ -3,8 +3,7 @@
 use maud::{Markup, html};
 
 use crate::decision::{Ask, Decision};
-use crate::forecast::Frontier;
-use crate::serve::words::{decimal, maybe, span, words};
+use crate::serve::words::{decimal, frontier, maybe, span, words};
 
 /// The bars, with a mark at what is ready.
 pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
@@ -44,19 +43,6 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
                     None => " The demand is unknown.",
                 } }
         }
-    }
-}
-
-/// What the leading rule costs, and what fewer late minutes would.
-fn frontier(frontier: &Frontier) -> String {
-    let late = format!(
-        "with {} replicas in the mean, {} late minutes a week",
-        decimal(frontier.replicas),
-        decimal(frontier.late_minutes_a_week)
-    );
-    match frontier.halving_replica_hours_a_day {
-        Some(hours) => format!("{late}; half of them would cost {} replica-hours a day more", decimal(hours)),
-        None => late,
     }
 }
 
