@@ -56,10 +56,10 @@ fn every_problem_of_the_traffic_is_told_at_once_with_its_line() {
         "trace: a.csv\narrivals:\n- poisson rate=x for=10m\n- ramp from=1 to=2\nhistory:\n  folder: s\n  tier: chat\n\
          prometheus:\n  url: ftp://p\n  query: up\n  model: m\n  from: noon\n  step: 100ms\n",
         &[
-            "line 2: arrivals: `trace` says it already: write one of trace, arrivals, history, prometheus",
+            "line 3: arrivals: `trace` says it already: write one of trace, arrivals, history, prometheus",
             "line 3: arrivals[0]: `poisson rate=x for=10m`: rate=x is no number",
             "line 4: arrivals[1]: `ramp from=1 to=2`: ramp needs for=",
-            "line 5: history: `trace` says it already",
+            "line 6: history: `trace` says it already",
             "line 7: history.tier: write NAMESPACE/NAME",
             "line 9: prometheus.url: ",
             "line 11: prometheus.model: `query` says it already",
