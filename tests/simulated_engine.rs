@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+use std::time::Duration;
+
 use keda_vllm_scaler::simulate::engine_model::{EngineEvent, EventKind};
 use keda_vllm_scaler::simulate::profile::BLOCK_TOKENS;
 use keda_vllm_scaler::simulate::{EngineModel, EngineSettings, Moment, Request, StepLaw};
