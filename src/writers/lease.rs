@@ -299,7 +299,10 @@ mod tests {
     #[test]
     fn a_lease_that_changed_hands_as_often_as_can_be_written_is_taken_all_the_same() {
         assert_eq!(transitions(Some(i32::MAX), true), i32::MAX);
-        assert_eq!((transitions(Some(3), true), transitions(Some(3), false), transitions(None, false)), (4, 3, 0));
+        assert_eq!(
+            (transitions(Some(3), true), transitions(Some(3), false), transitions(None, false)),
+            (4, 3, 0)
+        );
     }
 
     #[test]
