@@ -156,8 +156,15 @@ fn warned(tier: &TierId, warning: &str) -> Fault {
     Fault { tier: Some(tier.clone()), text: warning.to_owned() }
 }
 
+/// For the log and the page. What KEDA is told of metadata may repeat a value, which may be a secret; here it is the key.
 fn refused(refusal: &Refusal) -> Fault {
-    Fault { tier: None, text: Status::from(refusal.clone()).message().to_owned() }
+    let text = match refusal {
+        Refusal::BadMetadata(error) => {
+            format!("trigger metadata `{}` is refused: KEDA's event KEDAScalerFailed tells why", error.key)
+        }
+        other => Status::from(other.clone()).message().to_owned(),
+    };
+    Fault { tier: None, text }
 }
 
 fn is_undeclared(refusal: &Refusal) -> bool {
