@@ -304,7 +304,7 @@ fn every_problem_of_a_scenario_is_told_at_once_with_its_line() {
         assert!(told.contains(problem), "{problem}\n{told}");
     }
     std::fs::write(&file, "peakReplicas: 5").unwrap();
-    refused(&[file.to_str().unwrap()], 64, "unless a scenario says `trace`");
+    refused(&[file.to_str().unwrap()], 64, "unless a scenario says it");
     std::fs::write(&file, format!("trace: {TRACE}\npeakReplicas: 5\nrivals: [nobody]")).unwrap();
     refused(&[file.to_str().unwrap()], 64, "rivals");
     refused(&["/no/such/scenario.yaml"], 1, "/no/such/scenario.yaml");

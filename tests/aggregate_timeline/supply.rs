@@ -23,7 +23,7 @@ fn a_replica_without_a_fresh_page_is_silent_and_its_load_unknown() {
     let silent = &observation.replicas[0];
     assert_eq!((silent.state, &silent.load), (ReplicaState::Silent, &None));
     assert_eq!(silent.page_age, Some(Duration::from_secs(16)));
-    assert_eq!(silent.error.as_deref(), Some("it is timeout"));
+    assert_eq!(silent.error.as_deref(), Some("it is timeout (http://a/metrics)"));
     assert_eq!(observation.replicas[1].state, ReplicaState::Ready);
     assert_eq!(observation.replicas_unknown, None);
 }
@@ -32,7 +32,7 @@ fn a_replica_without_a_fresh_page_is_silent_and_its_load_unknown() {
 fn a_page_that_cant_be_read_keeps_its_reason() {
     let mut tier = tier(&["a"], Phase::Ready);
     tier.page("a", at(0.0), Err(failure(FailureKind::BadPage)));
-    assert_eq!(only(&tier.observe(at(1.0))).error.as_deref(), Some("it is badPage"));
+    assert_eq!(only(&tier.observe(at(1.0))).error.as_deref(), Some("it is badPage (http://a/metrics)"));
     tier.page("a", at(5.0), Ok(page_of(Vec::new())));
     let observation = tier.observe(at(5.0));
     assert_eq!(only(&observation).state, ReplicaState::Silent);
