@@ -36,7 +36,7 @@ fn a_page_that_cant_be_read_keeps_its_reason() {
     tier.page("a", at(5.0), Ok(page_of(Vec::new())));
     let observation = tier.observe(at(5.0));
     assert_eq!(only(&observation).state, ReplicaState::Silent);
-    assert_eq!(only(&observation).error.as_deref(), Some("0 engines on the page"));
+    assert_eq!(only(&observation).error.as_deref(), Some("0 engines on the page (http://a/metrics)"));
 }
 
 #[test]
