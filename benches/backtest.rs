@@ -16,9 +16,14 @@ use keda_vllm_scaler::decision::policy::TokenRates;
 use keda_vllm_scaler::decision::{Policy, TierId};
 use keda_vllm_scaler::simulate::autoscaler::AutoscalerSettings;
 
-const SLOTS: usize = 7 * 17_280;
+const WEEK_SLOTS: usize = 7 * 17_280;
 /// A fleet of 23 replicas, each with a queue of 5 s in quarters of a second.
 const STATES: usize = 23 * (23 * 20 + 1);
+
+/// A smoke run, without optimisation, shows that all of it works: a quarter of a day will do.
+fn slots() -> usize {
+    if std::env::args().any(|argument| argument == "--test") { WEEK_SLOTS / 28 } else { WEEK_SLOTS }
+}
 
 /// Days with a peak at noon and noise from minute to minute.
 fn week() -> Trace {
@@ -28,7 +33,7 @@ fn week() -> Trace {
         let load = 10.0 + 7.0 * day + 2.0 * noise.fract();
         Arrivals { requests: load * 10.0, input_tokens: load * 20_000.0, output_tokens: load * 1_750.0 }
     };
-    Trace { slots: (0..SLOTS).map(slot).collect(), bin_seconds: 5.0, rows: SLOTS as u64 }
+    Trace { slots: (0..slots()).map(slot).collect(), bin_seconds: 5.0, rows: slots() as u64 }
 }
 
 fn backtest() -> Backtest {
@@ -52,7 +57,7 @@ fn backtest() -> Backtest {
 }
 
 fn yardstick(table: &mut [f32]) {
-    for slot in 0..SLOTS {
+    for slot in 0..slots() {
         let price = (slot % 7) as f32;
         for value in &mut *table {
             let other = *value + price;

@@ -16,6 +16,9 @@ from .fleet import Fleet
 
 # Cases that run beside each other: more would make each other late on two cores.
 LANES = 4
+# A quiet machine's API server serves after 5 to 11 s. With one that needs 23 s, wake-ups took three times their bounds.
+SLOWEST_START_SECONDS = 18
+TOO_SLOW = 75
 
 
 def load_suite():
@@ -70,15 +73,15 @@ def table(rows):
     return failed
 
 
-def run_cases(kinds, cluster, programs, fleet, keep):
-    done = []
+def run_cases(kinds, cluster, programs, fleet, options):
+    done = {}
     lock = threading.Lock()
 
-    def execute(kind):
-        case = cases.Case(kind, cluster, programs, fleet, show, stays=keep and len(kinds) == 1)
+    def execute(kind, again=False):
+        case = cases.Case(kind, cluster, programs, fleet, show, options.keep and len(kinds) == 1, again)
         case.execute()
         with lock:
-            done.append(case)
+            done[kind.name] = case
 
     together = sorted((kind for kind in kinds if not kind.alone), key=lambda kind: -kind.seconds)
     with concurrent.futures.ThreadPoolExecutor(LANES) as lanes:
@@ -86,8 +89,13 @@ def run_cases(kinds, cluster, programs, fleet, keep):
             future.result()
     for kind in (kind for kind in kinds if kind.alone):
         execute(kind)
-    order = [kind.name for kind in kinds]
-    return [row for case in sorted(done, key=lambda case: order.index(case.name)) for row in case.rows]
+    # Four cases on two cores make each other late. What still fails by itself is at fault. (A scaler that is broken on
+    # purpose is, and a cluster that stays shall show the first failure.)
+    if not options.broken and not options.keep:
+        for kind in [kind for kind in kinds if not kind.alone and not done[kind.name].passed()]:
+            print(f"  {kind.name} failed beside other cases: once more, alone", flush=True)
+            execute(kind, again=True)
+    return [row for kind in kinds for row in done[kind.name].rows]
 
 
 def main():
@@ -125,14 +133,19 @@ def main():
     try:
         cluster = Cluster(programs, state)
         cluster.start()
-        print(f"the API server serves after {time.monotonic() - begun:.1f} s", flush=True)
+        served = time.monotonic() - begun
+        print(f"the API server serves after {served:.1f} s", flush=True)
+        if options.ci and served > SLOWEST_START_SECONDS:
+            print(f"NOT JUDGED: this machine is too slow: up to {SLOWEST_START_SECONDS} s can be judged", flush=True)
+            os.remove(keep_marker)
+            return TOO_SLOW
         cluster.start_keda()
         print(f"KEDA serves after {time.monotonic() - begun:.1f} s", flush=True)
         needs = frozenset().union(*(kind.needs for kind in kinds))
         if "lws" in needs:
             cluster.start_lws()
         fleet = Fleet(programs, cluster) if needs & {"fleet", "lws"} else None
-        rows = run_cases(kinds, cluster, programs, fleet, options.keep)
+        rows = run_cases(kinds, cluster, programs, fleet, options)
         failed = table(rows)
         for program in programs.dead():
             print(f"{program.name} ended by itself with {program.process.returncode}:\n{program.tail()}")

@@ -44,11 +44,12 @@ class CaseKind:
 class Case:
     """A running case: a namespace of its own, its scalers, and the rows of the table that it adds."""
 
-    def __init__(self, kind, cluster, programs, fleet, report, stays=False):
-        # `stays`: its servers and namespaces are left as they are, to look around.
-        self.stays = stays
+    def __init__(self, kind, cluster, programs, fleet, report, left_standing=False, again=False):
+        # `left_standing`: its servers and namespaces are left as they are, to look around.
+        self.left_standing = left_standing
         self.kind, self.name = kind, kind.name
-        self.namespace = f"case-{kind.name}"
+        # The first run's namespace may still be on its way out.
+        self.namespace = f"case-{kind.name}-again" if again else f"case-{kind.name}"
         self.cluster, self.api, self.programs, self.fleet, self.report = cluster, cluster.api, programs, fleet, report
         self.scalers, self.begun, self.rows = [], time.monotonic(), []
         self.namespaces = []
@@ -152,6 +153,8 @@ class Case:
             self.check(f"{type(error).__name__}: {error}", "no error", traceback.format_exc(limit=-3).replace("\n", " | "), False)
         finally:
             self.clean_up()
+
+    def passed(self):
         return all(row.passed for row in self.rows)
 
     def take_documented_addresses(self):
@@ -160,7 +163,7 @@ class Case:
         self.has_documented = True
 
     def clean_up(self):
-        if self.stays:
+        if self.left_standing:
             return
         for scaler in self.scalers:
             scaler.program.stop()

@@ -7,7 +7,7 @@ import os
 import time
 
 from . import certificates
-from .kubernetes import Api
+from .kubernetes import Api, ApiError
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Short, so that a case takes seconds. The HPA's own is 15 s; what it computes in a sync is the same.
@@ -136,6 +136,7 @@ class Cluster:
         keda = os.environ["RIG_KEDA"]
         # The operator retries without its custom resources, noisily: they come first.
         self.api.kubectl("apply", "--server-side", "-f", os.path.join(keda, "crd"))
+        self.wait_until_known("ScaledObject")
         self.api.apply({"kind": "Namespace", "metadata": {"name": "keda"}})
         environment = {
             "KUBECONFIG": pki("admin.kubeconfig"), "WATCH_NAMESPACE": "", "POD_NAMESPACE": "keda",
@@ -174,6 +175,18 @@ class Cluster:
                 raise RuntimeError(f"KEDA's metrics are not served:\n{self.programs['keda-adapter'].tail()}")
             time.sleep(0.2)
 
+    def wait_until_known(self, kind):
+        """A custom resource is served some time after its definition is taken; until then its paths are not found."""
+        deadline = time.monotonic() + API_SECONDS
+        while True:
+            try:
+                self.api.list(kind)
+                return
+            except ApiError as error:
+                if error.status != 404 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
     def keda_serves(self):
         service = self.api.find("APIService", None, "v1beta1.external.metrics.k8s.io")
         conditions = service.get("status", {}).get("conditions", [])
@@ -182,6 +195,7 @@ class Cluster:
     def start_lws(self):
         pki, lws = self.pki_file, os.environ["RIG_LWS"]
         self.api.kubectl("apply", "--server-side", "-f", os.path.join(lws, "crd"))
+        self.wait_until_known("LeaderWorkerSet")
         settings = os.path.join(self.state, "lws.yaml")
         with open(settings, "w") as out:
             out.write(
