@@ -176,14 +176,15 @@ class Cluster:
             time.sleep(0.2)
 
     def wait_until_known(self, kind):
-        """A custom resource is served some time after its definition is taken; until then its paths are not found."""
+        """A custom resource is served some time after its definition is taken: first its paths are not found, then its
+        store is "initializing" (429)."""
         deadline = time.monotonic() + API_SECONDS
         while True:
             try:
                 self.api.list(kind)
                 return
             except ApiError as error:
-                if error.status != 404 or time.monotonic() > deadline:
+                if error.status not in (404, 429) or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
 
