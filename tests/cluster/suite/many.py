@@ -14,7 +14,7 @@ def at(c, number):
     return sum(1 for target in c.api.list("Deployment", c.namespace) if target["spec"]["replicas"] == number)
 
 
-@case("many", seconds=120, ci=True, alone=True, needs=["kubernetes"])
+@case("many", seconds=170, alone=True, needs=["kubernetes"])
 def many(c):
     """200 ScaledObjects at Kubernetes' and KEDA's own pace: all made at once, then all asked for one more; no call fails."""
     with c.cluster.syncing_every("15s"):
