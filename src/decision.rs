@@ -8,6 +8,7 @@
 //! sight      enough known?
 //! capacity   what one replica serves          fit      learned from the time of steps
 //! load       what the tier carries            shape    what a request is like
+//! saturated  what it serves when requests wait
 //! cold_start how long a start takes           coming   what is under way already
 //! asks       what each signal alone needs
 //! blend      one demand of now
@@ -41,6 +42,7 @@ mod floors;
 mod learned;
 mod load;
 mod notes;
+mod saturated;
 mod shape;
 mod sight;
 

@@ -7,6 +7,7 @@ use super::fit::{Fit, StepCost};
 use super::memory::Memory;
 use super::observation::{Observation, ReplicaLoad};
 use super::policy::{Policy, TokenRates};
+use super::saturated::Saturated;
 use super::shape::{RequestShape, sane};
 
 /// The largest batch that a replica can run, and why no larger one.
@@ -52,6 +53,21 @@ pub(super) struct ReplicaCapacity {
 
 impl ReplicaCapacity {
     pub(super) fn of(
+        policy: &Policy,
+        observation: &Observation,
+        memory: &Memory,
+        shape: &RequestShape,
+    ) -> Self {
+        let mut capacity = Self::before_the_check(policy, observation, memory, shape);
+        if policy.capacity.learn {
+            capacity.told = capacity.told.checked(&memory.fit.saturated);
+            capacity.rates = capacity.told.rates;
+        }
+        capacity
+    }
+
+    /// By the law of its steps or the configuration alone.
+    pub(super) fn before_the_check(
         policy: &Policy,
         observation: &Observation,
         memory: &Memory,
@@ -152,6 +168,23 @@ fn told(
         words.push_str(&refusal);
     }
     Capacity { rates, source: "learned".to_owned(), fit: words }
+}
+
+impl Capacity {
+    /// As much as replicas really serve while requests wait at them, where that was seen.
+    fn checked(mut self, saturated: &Saturated) -> Self {
+        let Some(factor) = saturated.factor(self.rates) else { return self };
+        self.rates = usable(TokenRates {
+            input_tokens_per_second: self.rates.input_tokens_per_second * factor,
+            output_tokens_per_second: self.rates.output_tokens_per_second * factor,
+        });
+        let seen = saturated.minutes();
+        self.fit = format!(
+            "{}; x {factor:.2}, as served in {seen:.0} replica-minutes with requests waiting",
+            self.fit
+        );
+        self
+    }
 }
 
 /// Rates that can be divided by.

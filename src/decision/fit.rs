@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::exact;
 use super::observation::StepSample;
+use super::saturated::Saturated;
 use linear::{SYMMETRIC, Solution};
 
 mod linear;
@@ -180,6 +181,9 @@ pub(super) struct Fit {
     misfit: f64,
     accepted: Option<StepCost>,
     verdict: Verdict,
+    /// What replicas serve while requests wait: it goes where the law of an engine that is another one goes.
+    #[serde(default)]
+    pub(super) saturated: Saturated,
 }
 
 impl Fit {
@@ -218,7 +222,8 @@ impl Fit {
 
     /// The same with its clock moved by so many seconds: watched time is a process's own.
     pub(super) fn moved(&self, seconds: f64) -> Self {
-        Self { decayed_to: self.decayed_to + seconds, ..self.clone() }
+        let saturated = self.saturated.moved(seconds);
+        Self { decayed_to: self.decayed_to + seconds, saturated, ..self.clone() }
     }
 
     /// Is this the better one of two? It comes from elsewhere and has to be possible.
@@ -227,6 +232,7 @@ impl Fit {
             self.sums.iter().chain([&self.rows, &self.decayed_to, &self.largest_batch, &self.misfit]);
         let Some(cost) = self.accepted.filter(StepCost::is_sane) else { return false };
         numbers.into_iter().all(|number| number.is_finite())
+            && self.saturated.is_sane()
             && self.rows >= FEWEST_ROWS / 2.0
             && self.misfit.abs() <= LARGEST_MISFIT
             && self.largest_batch >= 0.0

@@ -111,6 +111,10 @@ pub(super) struct ReplicaMemory {
     pub(super) refused: Option<f64>,
     /// First seen ready, in watched time.
     pub(super) ready_since: Option<Watched>,
+    /// Since when requests have waited on each of its pages; the time of the first of these pages.
+    pub(super) queued_since: Option<DateTime<Utc>>,
+    /// Its newest page so far.
+    pub(super) page: Option<DateTime<Utc>>,
     /// The page that it taught from last.
     pub(super) taught: Option<DateTime<Utc>>,
     pub(super) pending: Pending,

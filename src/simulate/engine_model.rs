@@ -78,6 +78,9 @@ pub struct EngineModel {
     running: Vec<Sequence>,
     decoders: Decoders,
     free_blocks: u32,
+    /// Requests that the step in flight left waiting. What arrives meanwhile is no backlog yet, and vLLM's gauge doesn't
+    /// count it: its scheduler takes new requests in between steps, and tells of those that it then left.
+    left_waiting: u32,
     step_began: Moment,
     /// When the step in flight ends.
     step_ends: Option<Moment>,
@@ -104,6 +107,7 @@ impl EngineModel {
             running: Vec::new(),
             decoders: Decoders::default(),
             free_blocks: settings.usable_blocks(),
+            left_waiting: 0,
             step_began: now,
             step_ends: None,
             owed_picos: 0,
@@ -214,6 +218,7 @@ impl EngineModel {
             self.busy_picos += self.now.picos_since(self.step_began);
         }
         self.decoders.clear();
+        self.left_waiting = 0;
         self.owed_picos = 0;
         self.free_blocks = self.settings.usable_blocks();
         self.idle_since = self.now;
@@ -230,6 +235,7 @@ impl EngineModel {
         if counted || !self.schedule_running(&mut step) {
             self.admit_waiting(&mut step, at);
         }
+        self.left_waiting = self.waiting.len() as u32;
         self.step_began = at;
         if step.sequences == 0 && step.prompt_tokens == 0 {
             self.step_ends = None;
@@ -358,7 +364,7 @@ impl EngineModel {
     fn note_gauges(&mut self) {
         self.metrics.gauges = Gauges {
             running: self.running.len() as u32,
-            waiting: self.waiting.len() as u32,
+            waiting: self.left_waiting,
             used_blocks: self.settings.usable_blocks() - self.free_blocks,
         };
     }

@@ -7,11 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::watched::{Watched, millis};
 use super::{Memory, ReplicaMemory, SignalMemory};
 use crate::decision::asks::latency;
+use crate::decision::capacity::ReplicaCapacity;
 use crate::decision::cold_start::Horizon;
 use crate::decision::floors::FloorPlan;
 use crate::decision::load::{backlog, refused, tokens};
 use crate::decision::observation::{Observation, ReplicaObservation, ReplicaState};
 use crate::decision::policy::Policy;
+use crate::decision::saturated::Served;
 use crate::decision::shape::{RequestShape, sane};
 use crate::decision::sight::{Sight, replica_count};
 use crate::forecast::LONGEST_HOLD;
@@ -22,6 +24,9 @@ const WARM_UP: Duration = Duration::from_mins(2);
 
 /// Pages closer together than this are the same page.
 const SAME_PAGE: TimeDelta = TimeDelta::milliseconds(500);
+
+/// Between pages further apart anything may have happened.
+const LONGEST_GAP: Duration = Duration::from_mins(1);
 
 impl Memory {
     /// Takes an observation in. Once before each decide.
@@ -116,6 +121,7 @@ impl Memory {
         at: Watched,
     ) {
         let mut new_rows = false;
+        let mut saturated = Vec::new();
         for replica in &observation.replicas {
             if matches!(replica.state, ReplicaState::Starting | ReplicaState::Blocked) {
                 // It begins anew: what it carried is gone, and it has to warm up again.
@@ -147,6 +153,14 @@ impl Memory {
                 None => Duration::from_millis(at.saturating_sub(ready_since)),
             };
             let page = page_at(replica, now);
+            let waits = backlog(load).is_some_and(|waiting| waiting > 0.0);
+            if let Some(lasted) = kept.queued_for(page, waits, load.rates_over)
+                && let (Some(input), Some(output)) = (input, output)
+                && policy.capacity.learn
+                && age >= WARM_UP
+            {
+                saturated.push(Served { input, output, lasted });
+            }
             let is_new = kept.taught.is_none_or(|taught| (page - taught).abs() > SAME_PAGE);
             let Some(sample) =
                 load.steps.as_ref().filter(|_| policy.capacity.learn && age >= WARM_UP && is_new)
@@ -162,12 +176,45 @@ impl Memory {
         if new_rows {
             self.fit.judge();
         }
+        if !saturated.is_empty() {
+            let shape = self.shape.unwrap_or(RequestShape::ASSUMED);
+            let thought = ReplicaCapacity::before_the_check(policy, observation, self, &shape).rates;
+            for served in saturated {
+                self.fit.saturated.add(served, thought, at as f64 / 1000.0);
+            }
+        }
         // Whoever left the list is gone; while nobody can say who is on it, nobody leaves.
         if observation.replicas_unknown.is_none() && self.replicas.len() > observation.replicas.len() {
             let present: std::collections::BTreeSet<&str> =
                 observation.replicas.iter().map(|replica| replica.id.as_str()).collect();
             self.replicas.retain(|id, _| present.contains(id.as_str()));
         }
+    }
+}
+
+impl ReplicaMemory {
+    /// Takes a page in on which requests wait, or don't. How long since the page before, where they have waited on each
+    /// page for as long as its rates are means over.
+    fn queued_for(
+        &mut self,
+        page: DateTime<Utc>,
+        waits: bool,
+        rates_over: Option<Duration>,
+    ) -> Option<Duration> {
+        let lasted = match self.page {
+            Some(before) if (page - before).abs() <= SAME_PAGE => return None,
+            Some(before) => since(page, before),
+            None => Duration::ZERO,
+        };
+        self.page = Some(page);
+        if !waits || lasted > LONGEST_GAP {
+            self.queued_since = None;
+        }
+        if !waits {
+            return None;
+        }
+        let queued = since(page, *self.queued_since.get_or_insert(page));
+        rates_over.is_some_and(|over| !over.is_zero() && queued >= over).then_some(lasted)
     }
 }
 

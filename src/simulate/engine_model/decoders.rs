@@ -186,6 +186,7 @@ impl EngineModel {
         if steps == 0 {
             return at;
         }
+        self.left_waiting = self.waiting.len() as u32;
         self.busy_picos += now.picos_since(at);
         self.metrics.iteration_tokens.observe(sequences, steps);
         self.metrics.generation_tokens += sequences * steps;
