@@ -1,12 +1,13 @@
-"""Two hundred ScaledObjects at once."""
+"""Two hundred ScaledObjects at once; a tier of four hundred replicas."""
 
 import time
 
 from rig.cases import case
 from rig.objects import EXACT, deployment, scaled_object
-from rig.tiers import cluster_access, watched
+from rig.tiers import cluster_access, serving, watched
 
 COUNT = 200
+REPLICAS = 400
 
 
 def at(c, number):
@@ -50,3 +51,21 @@ def up_twice(c):
     asked = scaler.metric("vllm_scaler_grpc_handling_seconds_count", method="GetMetrics")
     share = (below or 0) / asked if asked else 0
     c.check("GetMetrics answered within 25 ms, beside a busy cluster", "at least 99 %", f"{share:.2%}", share >= 0.99)
+
+
+@case("large", seconds=150, alone=True, needs=["fleet", "kubernetes"])
+def large(c):
+    """A tier of 400 replicas: every page is read, the HPA gets the number, and the server stays small."""
+    scrape = {"interval": "5s", "timeout": "2s", "staleAfter": "20s", "rateWindow": "20s"}
+    scaler = c.scaler([watched(c, "chat", least=REPLICAS, most=1000, scrape=scrape)], **cluster_access(c))
+    c.deploy("chat", replicas=REPLICAS, load="1s")
+    serving(c, "chat", REPLICAS, seconds=240)
+    c.scale_by(scaler, "chat", behavior=EXACT)
+    c.wait(lambda: scaler.metric("vllm_scaler_known_replicas", tier="chat") == REPLICAS, 60, "the pages of all 400 are read")
+    c.wait(lambda: (c.asked("chat") or {}).get("status") == "True", 60, "the HPA has the answer")
+    time.sleep(20)
+    c.check("replicas whose load is known", REPLICAS, int(scaler.metric("vllm_scaler_known_replicas", tier="chat")))
+    c.check("the count", REPLICAS, c.spec_of("chat"))
+    with open(f"/proc/{scaler.program.process.pid}/status") as status:
+        resident = next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS"))
+    c.check("resident memory, MiB", "at most 200", resident, resident <= 200)
