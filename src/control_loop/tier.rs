@@ -13,6 +13,7 @@ use crate::aggregate::{PageFailure, TierWindow, WindowSettings};
 use crate::config::TierSettings;
 use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Observation, Policy, decide};
 use crate::engines::EnginePage;
+use crate::forecast::Forecast;
 use crate::history::{HistoryPoint, MinuteAccumulator};
 use crate::record::{Recorded, Recorder};
 use crate::snapshot::{FloorAhead, TierStatus, Unreadable};
@@ -55,6 +56,7 @@ pub(super) struct Tier {
     recent_published: Arc<Vec<HistoryPoint>>,
     history_minutes: u64,
     learned_published: Arc<Learned>,
+    forecast_published: Option<Arc<Forecast>>,
     floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
     asked: Asked,
@@ -86,6 +88,7 @@ impl Tier {
             window: window(&settings, now),
             settings,
             learned_published: Arc::new(memory.learned()),
+            forecast_published: None,
             memory,
             minute: MinuteAccumulator::default(),
             recent_published: Arc::new(recent.iter().copied().collect()),
@@ -125,6 +128,7 @@ impl Tier {
         {
             self.window = window(&settings, now);
         }
+        self.window.accept_queues_of(settings.policy.acceptable_queue_time());
         self.policy = Arc::new(settings.policy.clone());
         self.floors_ahead = FloorsAhead::default();
         self.settings = settings;
@@ -187,6 +191,15 @@ impl Tier {
         self.recorded.forget();
     }
 
+    /// Takes another scaler's forecast over, where it is the better one.
+    pub(super) fn take_forecast(&mut self, other: Forecast) {
+        if self.memory.take_forecast(&self.policy, other) {
+            info!(tier = %self.policy.tier, "took over the forecast of the holder of the Lease");
+            self.recorded.forget();
+            self.publish_learned();
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> Vec<u8> {
         self.memory.to_bytes()
     }
@@ -235,6 +248,7 @@ impl Tier {
             unasked: unasked.is_some(),
             history_minutes: self.history_minutes,
             learned: Arc::clone(&self.learned_published),
+            forecast: self.forecast_published.clone(),
         });
         recorder.decided(&mut self.recorded, before, &status);
         self.status = Some(status);
@@ -248,7 +262,12 @@ impl Tier {
         }
         self.recent_published = Arc::new(self.recent.iter().copied().collect());
         self.history_minutes += 1;
+        self.publish_learned();
+    }
+
+    fn publish_learned(&mut self) {
         self.learned_published = Arc::new(self.memory.learned());
+        self.forecast_published = self.memory.forecast().cloned().map(Arc::new);
     }
 
     /// A line where pages of replicas that should serve begin to be unreadable, or are so for another reason.
@@ -314,6 +333,7 @@ fn window(settings: &TierSettings, now: DateTime<Utc>) -> TierWindow {
         stale_after: settings.scrape.stale_after,
         shape_window: SHAPE_WINDOW,
         hold_unknown: settings.policy.hold_unknown,
+        acceptable_queue: settings.policy.acceptable_queue_time(),
     });
     if settings.activator.is_some() {
         // A tier whose activator was never told of counts as a tier without one.
