@@ -160,7 +160,8 @@ impl Forecast {
         }
         predictor.push(bin.number, load, days, terms);
         bank.order(bin.number, predictor, terms);
-        if let Some(late_budget) = terms.late_budget {
+        // Before the forecast speaks the dial has nothing to do with what is late.
+        if let Some(late_budget) = terms.late_budget.filter(|_| predictor.bins() >= LEARNS_FOR) {
             let budget = budget.get_or_insert_with(|| Budget::new(replicas, first_slot, late_budget));
             if bin.seen {
                 budget.serve(bin, told, usual, late_budget, terms);

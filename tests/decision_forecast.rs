@@ -159,7 +159,7 @@ fn with_a_budget_it_tells_the_dial_and_what_was_used() {
     let forecast = tier.last.as_ref().unwrap().forecast.as_ref().unwrap();
     let budget = forecast.budget.unwrap();
     assert!(
-        forecast.because.contains(": safety 0.") && forecast.because.ends_with("% this week"),
+        forecast.because.contains(": safety ") && forecast.because.ends_with("% this week"),
         "{forecast:?}"
     );
     assert!(!budget.told_by_tier && budget.late_budget == 0.001, "{budget:?}");
@@ -177,7 +177,7 @@ fn late_work_is_what_the_replicas_count_where_they_tell() {
     }
     let budget = tier.last.as_ref().unwrap().forecast.as_ref().unwrap().budget.unwrap();
     assert!(budget.told_by_tier && (budget.late_share - 0.1).abs() < 0.01, "{budget:?}");
-    assert!(budget.safety > 1.0 && budget.used > 0.0, "{budget:?}");
+    assert!(budget.safety > 0.6 && budget.used > 0.1, "{budget:?}");
 }
 
 #[test]
@@ -297,11 +297,15 @@ proptest! {
             (replica.state, replica.load) = (ReplicaState::Silent, None);
             prop_assert!(at < 4);
         }
-        // What each carried when it was last seen is remembered before.
         let mut memory = tier.memory.clone();
-        memory.learn(&tier.policy, &seen, tier.now);
-        let all = required(&decide(&tier.policy, &seen, &memory, tier.now));
-        let some = decide(&tier.policy, &less, &memory, tier.now).required();
+        let mut decided = |seen: &Observation, seconds: i64| {
+            let now = tier.now + chrono::TimeDelta::seconds(seconds);
+            memory.learn(&tier.policy, seen, now);
+            let decision = decide(&tier.policy, seen, &memory, now);
+            memory.record(&decision);
+            decision.required()
+        };
+        let (all, some) = (decided(&seen, 5).unwrap(), decided(&less, 10));
         prop_assert!(some.is_none_or(|some| some >= all), "{some:?} {all}");
     }
 }

@@ -42,7 +42,7 @@ const LEAST: f64 = 0.005;
 const MOST: f64 = 50.0;
 
 /// A dial so near to an end stands at it: between two events it leaves it by a little.
-const AT_END: f64 = 0.75;
+const AT_END: f64 = 0.5;
 
 /// By how much the logarithm may rise in a day: what is late beyond one and a half week's budgets is an incident, which no
 /// spare of the next weeks makes good.
