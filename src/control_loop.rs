@@ -5,6 +5,7 @@
 //! answers of one instant are published at once; a removed tier leaves no task behind.
 
 mod declared;
+mod floors_ahead;
 mod reload;
 mod tier;
 mod unasked;

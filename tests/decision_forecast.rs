@@ -123,6 +123,20 @@ fn a_restart_from_what_was_written_decides_the_same() {
 }
 
 #[test]
+fn a_forecast_that_another_version_wrote_is_learned_again_and_the_rest_stays() {
+    let tier = watched(priced());
+    let mut written: serde_json::Value = serde_json::from_slice(&tier.memory.to_bytes()).unwrap();
+    written["memory"]["forecast"].as_object_mut().unwrap().remove("days").unwrap();
+    let read = Memory::from_bytes(&serde_json::to_vec(&written).unwrap()).unwrap();
+    assert!(read.forecast().is_none());
+    let without = Policy { forecast: None, ..tier.policy.clone() };
+    assert_eq!(
+        decide(&without, &tier.seen, &read, tier.now),
+        decide(&without, &tier.seen, &tier.memory, tier.now)
+    );
+}
+
+#[test]
 fn without_it_nothing_is_kept_of_it() {
     let mut tier = Timeline::new(priced());
     tier.ready(4);

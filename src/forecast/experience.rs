@@ -20,9 +20,10 @@ pub struct Experience {
 }
 
 impl Experience {
-    /// A bin is over. False where it was taken in before: nothing is learned twice.
+    /// A bin is over. False where it was taken in before: nothing is learned twice. One that lies further back than a gap
+    /// is told by another clock than that of the last one, and counts.
     pub(super) fn take(&mut self, bin: i64, seen: bool) -> bool {
-        if self.last.is_some_and(|last| bin <= last) {
+        if self.last.is_some_and(|last| (last - i64::from(GAP)..=last).contains(&bin)) {
             return false;
         }
         self.last = Some(bin);
@@ -105,5 +106,8 @@ mod tests {
         let mut one = watched(0, 10);
         assert!(!one.take(9, true) && one.take(10, true));
         assert_eq!(one.behind(14), 3);
+        one.take(4000, true);
+        assert!(!one.take(3990, true), "another scaler saw it");
+        assert!(one.take(11, true) && one.take(12, true), "the other's clock is ahead");
     }
 }
