@@ -59,6 +59,8 @@ pub struct WindowSettings {
     pub shape_window: Duration,
     /// How long a listed address that served and now refuses counts as a replica that should serve.
     pub hold_unknown: Duration,
+    /// Requests that queued for longer are counted as late; None counts none.
+    pub acceptable_queue: Option<Duration>,
 }
 
 /// Why a replica's page couldn't be had or read.
@@ -154,6 +156,15 @@ impl TierWindow {
             shape: Shape::new(settings.shape_window),
             activator: None,
             totals: CountedTotals::default(),
+        }
+    }
+
+    /// Requests count as late from here on when they queued for longer than this; None counts none.
+    pub fn accept_queues_of(&mut self, acceptable: Option<Duration>) {
+        if self.settings.acceptable_queue != acceptable {
+            self.settings.acceptable_queue = acceptable;
+            // What was counted by another measure is another sum.
+            self.totals.queue_times = None;
         }
     }
 

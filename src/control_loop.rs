@@ -5,6 +5,7 @@
 //! answers of one instant are published at once; a removed tier leaves no task behind.
 
 mod declared;
+mod floors_ahead;
 mod reload;
 mod tier;
 mod unasked;
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::decision::{Learned, TierId};
+use crate::forecast::Forecast;
 use crate::history::{HistoryHandle, HistoryPoint};
 use crate::record::Recorder;
 use crate::scrape::rounds::TierEvent;
@@ -58,7 +60,13 @@ pub enum ConfigUpdate {
 }
 
 /// What another scaler has learned, tier by tier.
-pub type PeerLearned = Vec<(TierId, Learned)>;
+#[derive(Debug, Default, PartialEq)]
+pub struct PeerLearned {
+    /// The small part.
+    pub learned: Vec<(TierId, Learned)>,
+    /// Forecasts, of tiers whose own is worse.
+    pub forecasts: Vec<(TierId, Forecast)>,
+}
 
 /// The ways into the loop.
 #[derive(Debug)]
@@ -189,7 +197,7 @@ impl ControlLoop {
                 () = stop.cancelled() => break,
                 Some(update) = updates.recv() => self.configure(update).await,
                 Some(declared) = declarations.recv() => self.declare(declared).await,
-                Some(peer) = learned.recv() => self.take_learned(&peer),
+                Some(peer) = learned.recv() => self.take_learned(peer),
                 // A flood of events must not starve the tick: `biased` would, so the events come last.
                 _ = tick.tick() => self.tick(),
                 Some(event) = events.recv() => {
@@ -229,10 +237,15 @@ impl ControlLoop {
     }
 
     /// Counts from each tier's next round on. Tiers that only the other has are passed over.
-    fn take_learned(&mut self, peer: &PeerLearned) {
-        for (id, learned) in peer {
-            if let Some(tier) = self.tiers.get_mut(id) {
-                tier.take_learned(learned);
+    fn take_learned(&mut self, peer: PeerLearned) {
+        for (id, learned) in peer.learned {
+            if let Some(tier) = self.tiers.get_mut(&id) {
+                tier.take_learned(&learned);
+            }
+        }
+        for (id, forecast) in peer.forecasts {
+            if let Some(tier) = self.tiers.get_mut(&id) {
+                tier.take_forecast(forecast);
             }
         }
     }

@@ -10,28 +10,41 @@
 //! rule      from these to replicas: a price on being short, or a plain target
 //! fleet     a virtual fleet on the real arrivals: what a rule would have cost
 //! bank      rules side by side; the cheapest leads
+//! what_if   the same under other terms: more queue, shorter starts
+//! budget    or: a dial on the price, so that no more is late than may be
 //! ```
 
 use serde::{Deserialize, Serialize};
 
+mod account;
 mod arrivals;
 mod bank;
+mod budget;
 mod days;
+mod experience;
 mod fleet;
 mod least_squares;
 mod packed;
 mod predict;
 mod rule;
 mod tail;
+mod terms;
+mod what_if;
 
-pub use bank::{Frontier, LONGEST_HOLD, Leader};
+pub use bank::{LONGEST_HOLD, Leader};
+pub use budget::{BudgetUse, DialEnd, Queued};
+pub use experience::Experience;
 pub use fleet::Standing;
 pub use predict::Outlook;
 pub use rule::{Rule, RuleAsk};
+pub use terms::{CLOCK_DAYS, Terms};
 
-use arrivals::Arrivals;
+use arrivals::{Arrivals, Bin};
 use bank::Bank;
-use predict::{MOST_LEAD, Predictor};
+use budget::{Budget, Told};
+use days::Loads;
+use predict::Predictor;
+use what_if::WhatIf;
 
 /// Seconds of a slot: what a virtual fleet serves at once.
 pub(crate) const SLOT_SECONDS: f64 = 5.0;
@@ -44,37 +57,28 @@ const BIN_SECONDS: f64 = 15.0;
 
 const BINS_A_DAY: usize = 5760;
 
+/// Bins that another process may have seen and this one didn't, and which are passed as bins that nobody saw: ten minutes.
+/// After longer gaps what is remembered of the minutes before is of another time.
+const MOST_MISSED: i64 = 40;
+
 /// Bins before a forecast says anything: an hour.
 const LEARNS_FOR: u64 = 240;
 
-/// What a forecast is made for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Terms {
-    /// An order that is made by a bin serves so many bins after it.
-    lead_bins: usize,
-    /// Slots from an order until its replicas serve.
-    start_slots: i64,
-    /// How long a rule without a hold of its own holds what it asked for.
-    hold_slots: i64,
-    /// Seconds of the tier's work that may wait.
-    slack_seconds: f64,
-    /// What a late minute costs, in minutes of the whole tier.
-    shortage_minutes: f64,
-}
-
-impl Terms {
-    /// `lead_seconds` from the end of a bin until what it makes ordered can serve.
-    #[must_use]
-    pub fn new(lead_seconds: f64, hold_seconds: f64, slack_seconds: f64, shortage_minutes: f64) -> Self {
-        let lead_bins = 1 + (lead_seconds / BIN_SECONDS).ceil() as usize;
-        Self {
-            lead_bins: lead_bins.clamp(2, MOST_LEAD),
-            start_slots: ((lead_seconds - BIN_SECONDS) / SLOT_SECONDS).ceil().max(0.0) as i64,
-            hold_slots: (hold_seconds / SLOT_SECONDS).ceil() as i64,
-            slack_seconds,
-            shortage_minutes,
-        }
-    }
+/// What the rule that leads would have cost in the last days, and what less lateness, more queue or shorter starts would.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Frontier {
+    /// Replicas paid for, the mean.
+    pub replicas: f64,
+    /// Late minutes, at the pace of a week.
+    pub late_minutes_a_week: f64,
+    /// Replica-hours a day more for half the late minutes; None where no rule had so few, or there are hardly any.
+    pub halving_replica_hours_a_day: Option<f64>,
+    /// Replica-hours a day that the cheapest rule would have saved if 30 s more might queue, with late minutes at their
+    /// price; None until that was watched for a day.
+    pub more_queue_saves_replica_hours_a_day: Option<f64>,
+    /// The same for a cold start of 60 s; None where it isn't longer either.
+    pub short_start_saves_replica_hours_a_day: Option<f64>,
 }
 
 /// A tier's forecast: everything that was learned.
@@ -84,11 +88,35 @@ pub struct Forecast {
     arrivals: Arrivals,
     predictor: Predictor,
     bank: Option<Bank>,
+    days: Loads,
+    /// There while there is a budget to keep.
+    #[serde(default)]
+    budget: Option<Budget>,
+    /// If 30 s more might queue.
+    #[serde(default)]
+    more_queue: Option<WhatIf>,
+    /// If replicas started in a minute.
+    #[serde(default)]
+    short_start: Option<WhatIf>,
+    #[serde(default)]
+    told: Told,
+    #[serde(default)]
+    experience: Experience,
 }
 
 impl Default for Forecast {
     fn default() -> Self {
-        Self { arrivals: Arrivals::default(), predictor: Predictor::new(), bank: None }
+        Self {
+            arrivals: Arrivals::default(),
+            predictor: Predictor::new(),
+            bank: None,
+            days: Loads::new(),
+            budget: None,
+            more_queue: None,
+            short_start: None,
+            told: Told::default(),
+            experience: Experience::default(),
+        }
     }
 }
 
@@ -96,22 +124,87 @@ impl Forecast {
     /// `work` replica-seconds were offered since the last round; None where nobody can say. `replicas` are there: the
     /// virtual fleets begin with as many. `at` is in milliseconds since the epoch.
     pub fn learn(&mut self, at: i64, work: Option<f64>, replicas: u32, terms: &Terms) {
-        let Self { arrivals, predictor, bank } = self;
-        arrivals.add(at, work, |bin| {
-            let first_slot = bin.number * SLOTS_A_BIN as i64;
-            let bank = bank.get_or_insert_with(|| Bank::new(replicas.max(1), first_slot));
+        if terms.late_budget.is_none() {
+            self.budget = None;
+        }
+        let mut arrivals = self.arrivals;
+        if arrivals.is_behind(at) {
+            self.experience.forget_the_last();
+        }
+        arrivals.add(at, work, |bin| self.take_late(&bin, replicas.max(1), terms));
+        self.arrivals = arrivals;
+    }
+
+    /// Takes a bin in that is over, and before it those that nobody saw because another process watched, or none.
+    fn take_late(&mut self, bin: &Bin, replicas: u32, terms: &Terms) {
+        let missed = self.experience.behind(bin.number);
+        if (1..=MOST_MISSED).contains(&missed) {
+            (bin.number - missed..bin.number)
+                .for_each(|number| self.take(&Bin::unseen(number), replicas, terms));
+        }
+        self.take(bin, replicas, terms);
+    }
+
+    fn take(&mut self, bin: &Bin, replicas: u32, terms: &Terms) {
+        let told = self.told.take();
+        if !self.experience.take(bin.number, bin.seen) {
+            return;
+        }
+        let Self { predictor, bank, days, budget, more_queue, short_start, .. } = self;
+        let first_slot = bin.number * SLOTS_A_BIN as i64;
+        let bank = bank.get_or_insert_with(|| Bank::new(replicas, first_slot));
+        let usual = predictor.outlook().usual.max(1.0);
+        let load = bin.seen.then(|| bin.load());
+        if bin.seen {
+            bank.serve(bin, usual, terms);
+        }
+        predictor.push(bin.number, load, days, terms);
+        bank.order(bin.number, predictor, terms);
+        // Before the forecast speaks the dial has nothing to do with what is late.
+        if let Some(late_budget) = terms.late_budget.filter(|_| predictor.bins() >= LEARNS_FOR) {
+            let budget = budget.get_or_insert_with(|| Budget::new(replicas, first_slot, late_budget));
             if bin.seen {
-                bank.serve(&bin, predictor.outlook().usual.max(1.0), terms);
+                budget.serve(bin, told, usual, late_budget, terms);
             }
-            let load = bin.seen.then(|| bin.load());
-            predictor.push(bin.number, load, terms.lead_bins, terms.slack_seconds);
-            bank.order(bin.number, predictor, terms);
-        });
+            budget.order((bin.number + 2) * SLOTS_A_BIN as i64, predictor, terms, bank.largest());
+        }
+        let other_terms = [Some(terms.with_more_queue()), terms.with_short_starts()];
+        for (what_if, terms) in [more_queue, short_start].into_iter().zip(other_terms) {
+            let Some(terms) = terms else {
+                *what_if = None;
+                continue;
+            };
+            let what_if = what_if.get_or_insert_with(|| WhatIf::new(replicas, first_slot));
+            what_if.take(bin, usual, days, &terms);
+        }
+        days.push(bin.number, load);
+    }
+
+    /// How long requests queued since the last round; None where not all of the tier tells. Before [`Forecast::learn`].
+    /// Where nobody ever tells, virtual fleets stand in.
+    pub fn tell(&mut self, queued: Option<Queued>) {
+        self.told.add(queued);
     }
 
     /// Another process looks from here on.
     pub fn resume(&mut self) {
         self.arrivals.resume();
+        self.experience.resume();
+    }
+
+    /// How much it has seen.
+    #[must_use]
+    pub fn experience(&self) -> Experience {
+        self.experience
+    }
+
+    /// Takes another scaler's over, which saw the same tier; what came since its last bin was seen by nobody. False where
+    /// it can't be calculated with.
+    pub fn take_over(&mut self, other: Self) -> bool {
+        let Some(other) = other.restored() else { return false };
+        // Since when the present bin is being watched is this process's own.
+        *self = Self { arrivals: self.arrivals, told: Told::default(), ..other };
+        true
     }
 
     /// What is known of the next lead; None until an hour was watched.
@@ -125,28 +218,59 @@ impl Forecast {
     pub fn ask(&self, standing: &impl Standing, terms: &Terms) -> Option<(Leader, RuleAsk)> {
         self.outlook()?;
         let bank = self.bank.as_ref()?;
-        let leader = bank.leader();
+        let of_budget = |budget: &Budget| Leader { rule: budget.rule(), hold_seconds: None };
+        let leader = self.budget.as_ref().map_or_else(|| bank.leader(), of_budget);
         Some((leader, leader.rule.ask(&self.predictor, standing, terms, bank.largest())))
     }
 
-    /// What the rule that leads would have cost, and what fewer late minutes would; None until a day was watched.
+    /// How much of the budget was used, where there is one.
+    #[must_use]
+    pub fn budget_use(&self, terms: &Terms) -> Option<BudgetUse> {
+        self.budget.as_ref().zip(terms.late_budget).map(|(budget, late)| budget.used(late))
+    }
+
+    /// What the rule that leads would have cost, and what fewer late minutes, more queue or shorter starts would; None until
+    /// a day was watched.
     #[must_use]
     pub fn frontier(&self, terms: &Terms) -> Option<Frontier> {
         if self.predictor.bins() < BINS_A_DAY as u64 {
             return None;
         }
         let usual = self.outlook()?.usual;
-        self.bank.as_ref().map(|bank| bank.frontier(usual, terms))
+        let bank = self.bank.as_ref()?;
+        let leader = self.budget.as_ref().map_or_else(|| bank.account(), Budget::account);
+        let late_minutes_a_week = leader.late() * 7.0 * 86_400.0 / terms.late_minute(usual).max(1e-9);
+        let hours_a_day = |replicas: f64| (replicas * 24.0).max(0.0);
+        // Where a budget makes late minutes dearer than their price they are.
+        let times = self.budget.as_ref().map_or(1.0, |budget| budget.safety().max(1.0));
+        let saves = |what_if: &Option<WhatIf>| {
+            let least = what_if.as_ref()?.least_cost(times)?;
+            Some(hours_a_day(leader.mean_cost(times) - least))
+        };
+        let halved = bank.cheapest(leader.late() / 2.0).filter(|_| late_minutes_a_week >= 1.0);
+        Some(Frontier {
+            replicas: leader.replicas(),
+            late_minutes_a_week,
+            halving_replica_hours_a_day: halved.map(|replicas| hours_a_day(replicas - leader.replicas())),
+            more_queue_saves_replica_hours_a_day: saves(&self.more_queue),
+            short_start_saves_replica_hours_a_day: saves(&self.short_start),
+        })
     }
 
     /// Reads what was written; None where it can't be calculated with.
     #[must_use]
     pub fn restored(mut self) -> Option<Self> {
-        let sane = self.predictor.is_sane() && self.bank.as_ref().is_none_or(Bank::is_sane);
+        let what_ifs = [&self.more_queue, &self.short_start];
+        let sane = self.predictor.is_sane()
+            && self.days.is_sane()
+            && self.bank.as_ref().is_none_or(Bank::is_sane)
+            && self.budget.as_ref().is_none_or(Budget::is_sane)
+            && what_ifs.into_iter().flatten().all(WhatIf::is_sane);
         if !sane {
             return None;
         }
         self.predictor.rebuild();
+        [&mut self.more_queue, &mut self.short_start].into_iter().flatten().for_each(WhatIf::rebuild);
         Some(self)
     }
 }

@@ -27,3 +27,4 @@ mod tests;
 pub use keda::{Difference, keda_differences};
 pub use timetable::firings;
 pub use window::{Opening, Window, WindowError, WindowField};
+pub use zone::Zone;

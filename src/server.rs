@@ -151,7 +151,8 @@ pub async fn start(options: ServerOptions) -> anyhow::Result<Running> {
     if writes {
         let identity = Identity::from_environment(&cluster_settings.lease, http_addr);
         let (leadership, who_leads) = watch::channel(Leadership::default());
-        let peers = peers::run(who_leads, learned, counters.clone(), stop.clone());
+        let peers =
+            peers::run(who_leads, published.snapshot.clone(), learned, counters.clone(), stop.clone());
         let writers = writers::run(cluster, identity, published.clone(), clock, leadership, stop.clone());
         tasks.spawn("writers", async move {
             tokio::join!(writers, peers);

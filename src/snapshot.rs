@@ -13,6 +13,7 @@ mod unreadable;
 pub use unreadable::Unreadable;
 
 use crate::decision::{Decision, Learned, Observation, Policy, TierId};
+use crate::forecast::Forecast;
 use crate::history::HistoryPoint;
 use crate::telemetry::Asked;
 
@@ -67,6 +68,9 @@ pub struct TierStatus {
     /// What the tier has learned, at most a minute old: for peers, by `GET /v1/learned`.
     #[serde(skip)]
     pub learned: Arc<Learned>,
+    /// Its forecast, as old: for peers, by `GET /v1/learned/{namespace}/{name}/forecast`.
+    #[serde(skip)]
+    pub forecast: Option<Arc<Forecast>>,
 }
 
 /// A ScaledObject that is refused.

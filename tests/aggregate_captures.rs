@@ -20,6 +20,7 @@ const SETTINGS: WindowSettings = WindowSettings {
     stale_after: Duration::from_secs(15),
     shape_window: Duration::from_mins(2),
     hold_unknown: Duration::from_mins(10),
+    acceptable_queue: Some(Duration::from_secs(5)),
 };
 
 fn folder() -> PathBuf {

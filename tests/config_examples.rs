@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use keda_vllm_scaler::config::{self, schema};
 use keda_vllm_scaler::decision::policy::{Policy, TierId, TokenRates};
+use keda_vllm_scaler::schedule::Zone;
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -241,4 +242,33 @@ fn the_manifest_of_a_config_map_is_checked_as_the_file_in_it() {
     let printed = printed(&refused);
     assert!(printed.contains(&format!("configmap.yaml:{line}: error: tiers[0].coldStrat")), "{printed}");
     assert_eq!(printed.matches("error:").count(), 1, "{printed}");
+}
+
+#[test]
+fn the_forecast_goes_by_a_price_or_by_a_budget_and_by_the_days_of_its_people() {
+    let forecast = |lines: &str| {
+        let text = format!(
+            "tiers:\n- name: chat\n  namespace: serving\n  source: {{fixed: {{urls: ['h:1']}}}}\n  replicas: {{max: 8}}\n{lines}"
+        );
+        config::load(&text).map(|config| config.tiers[0].policy.forecast)
+    };
+    assert_eq!(forecast("").unwrap(), None);
+    let priced = forecast("  forecast: {mode: price, shortageCost: 10m}\n").unwrap().unwrap();
+    assert_eq!((priced.shortage_cost.as_secs(), priced.late_budget, priced.timezone), (600, None, None));
+    let budget = forecast("  forecast: {mode: budget}\n").unwrap().unwrap();
+    assert_eq!(budget.late_budget, Some(0.001));
+    let berlin = Zone::parse("Europe/Berlin").unwrap();
+    let named =
+        forecast("  forecast: {mode: budget, lateBudget: 0.5%, timezone: Europe/Berlin}\n").unwrap().unwrap();
+    assert_eq!((named.late_budget, named.timezone), (Some(0.005), Some(berlin)));
+    let floor = |zone: &str| {
+        format!("  - {{timezone: {zone}, start: \"0 8 * * *\", end: \"0 9 * * *\", desiredReplicas: 2}}\n")
+    };
+    let lines = format!("  forecast: {{mode: price}}\n  floors:\n{}", floor("Europe/Berlin"));
+    assert_eq!(forecast(&lines).unwrap().unwrap().timezone, Some(berlin), "that of the floors");
+    let lines = format!("{lines}{}", floor("Asia/Tokyo"));
+    assert_eq!(forecast(&lines).unwrap().unwrap().timezone, None, "they differ");
+    let wrong = forecast("  forecast: {mode: price, timezone: Europe/Berln}\n").unwrap_err();
+    assert!(format!("{wrong:?}").contains("did you mean Europe/Berlin?"), "{wrong:?}");
+    assert!(forecast("  forecast: {mode: budget, lateBudget: 0}\n").is_err());
 }

@@ -5,12 +5,40 @@
 #[path = "common/timeline.rs"]
 mod timeline;
 
+use keda_vllm_scaler::decision::observation::QueueTimes;
 use keda_vllm_scaler::decision::policy::ForecastPolicy;
-use keda_vllm_scaler::decision::{BoundKind, Decision, Memory, Policy, ReplicaState, decide};
+use keda_vllm_scaler::decision::{BoundKind, Decision, Memory, Observation, Policy, ReplicaState, decide};
+use proptest::prelude::*;
 use timeline::{Timeline, policy};
 
 fn priced() -> Policy {
     Policy { forecast: Some(ForecastPolicy::default()), ..policy() }
+}
+
+fn budgeted() -> Policy {
+    Policy {
+        forecast: Some(ForecastPolicy { late_budget: Some(0.001), ..ForecastPolicy::default() }),
+        ..policy()
+    }
+}
+
+/// Between 0 and 1, the same in every run.
+fn noise(round: usize) -> f64 {
+    ((round as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24)
+}
+
+/// A wave with noise that four replicas can carry.
+fn wave(round: usize) -> f64 {
+    2.5 + (round as f64 / 120.0).sin() + 0.6 * (noise(round) - 0.5)
+}
+
+/// A tier of four that has watched the wave for longer than an hour, in either mode.
+fn watched(policy: Policy) -> Timeline {
+    let mut tier = Timeline::new(policy);
+    tier.ready(4);
+    serve(&mut tier, 900, wave);
+    assert!(tier.last.as_ref().unwrap().forecast.is_some());
+    tier
 }
 
 /// Four replicas that together serve `load` replicas' worth of tokens, half of it input, for so many rounds of 5 s.
@@ -95,6 +123,20 @@ fn a_restart_from_what_was_written_decides_the_same() {
 }
 
 #[test]
+fn a_forecast_that_another_version_wrote_is_learned_again_and_the_rest_stays() {
+    let tier = watched(priced());
+    let mut written: serde_json::Value = serde_json::from_slice(&tier.memory.to_bytes()).unwrap();
+    written["memory"]["forecast"].as_object_mut().unwrap().remove("days").unwrap();
+    let read = Memory::from_bytes(&serde_json::to_vec(&written).unwrap()).unwrap();
+    assert!(read.forecast().is_none());
+    let without = Policy { forecast: None, ..tier.policy.clone() };
+    assert_eq!(
+        decide(&without, &tier.seen, &read, tier.now),
+        decide(&without, &tier.seen, &tier.memory, tier.now)
+    );
+}
+
+#[test]
 fn without_it_nothing_is_kept_of_it() {
     let mut tier = Timeline::new(priced());
     tier.ready(4);
@@ -122,5 +164,162 @@ fn never_less_than_the_load_of_now_and_never_more_than_the_maximum() {
     for (decision, load) in decisions.iter().zip(&loads).skip(1) {
         let replicas = f64::from(required(decision));
         assert!(replicas <= 6.0 && replicas + 1e-6 >= load.min(6.0).ceil(), "{load}: {decision:#?}");
+    }
+}
+
+#[test]
+fn with_a_budget_it_tells_the_dial_and_what_was_used() {
+    let tier = watched(budgeted());
+    let forecast = tier.last.as_ref().unwrap().forecast.as_ref().unwrap();
+    let budget = forecast.budget.unwrap();
+    assert!(
+        forecast.because.contains(": safety ") && forecast.because.ends_with("% this week"),
+        "{forecast:?}"
+    );
+    assert!(!budget.told_by_tier && budget.late_budget == 0.001, "{budget:?}");
+}
+
+#[test]
+fn late_work_is_what_the_replicas_count_where_they_tell() {
+    let mut tier = Timeline::new(budgeted());
+    tier.ready(4);
+    for round in 0..900_u32 {
+        // From the first round on, so that nothing is a lump.
+        let told = QueueTimes { requests: 10.0 * f64::from(round), late: f64::from(round) };
+        tier.seen.totals.queue_times = Some(told);
+        serve(&mut tier, 1, |_| 2.5);
+    }
+    let budget = tier.last.as_ref().unwrap().forecast.as_ref().unwrap().budget.unwrap();
+    assert!(budget.told_by_tier && (budget.late_share - 0.1).abs() < 0.01, "{budget:?}");
+    assert!(budget.safety > 0.6 && budget.used > 0.1, "{budget:?}");
+}
+
+#[test]
+fn two_scalers_of_which_one_was_restarted_without_its_store_agree_from_its_first_answer_on() {
+    for policy in [priced(), budgeted()] {
+        let mut holder = watched(policy.clone());
+        let mut other = Timeline::with_memory(policy, Memory::started(holder.now));
+        (other.seen, other.now) = (holder.seen.clone(), holder.now);
+        other.memory.take_learned(&holder.memory.learned());
+        // Over the wire, as it is.
+        let wire = serde_json::to_vec(holder.memory.forecast().unwrap()).unwrap();
+        assert!(wire.len() < 400_000, "{}", wire.len());
+        let taken = other.memory.take_forecast(&other.policy.clone(), serde_json::from_slice(&wire).unwrap());
+        assert!(taken);
+        assert!(!other.memory.learned().wants_forecast_of(&holder.memory.learned()), "once is enough");
+        // It may be a minute old.
+        serve(&mut holder, 12, |round| wave(900 + round));
+        (other.seen, other.now) = (holder.seen.clone(), holder.now);
+        for round in 912..2400 {
+            let load = |_| wave(round) + if round % 400 < 20 { 1.0 } else { 0.0 };
+            let one = required(&serve(&mut holder, 1, load)[0]);
+            let two = required(&serve(&mut other, 1, load)[0]);
+            let may_differ = (0.02 * f64::from(one)).max(1.0);
+            assert!(f64::from(one.abs_diff(two)) <= may_differ, "round {round}: {one} {two}");
+        }
+    }
+}
+
+#[test]
+fn a_forecast_that_knows_less_or_is_not_wanted_is_not_taken() {
+    let mut holder = watched(priced());
+    let young = Timeline::with_memory(priced(), Memory::started(holder.now));
+    assert!(!holder.memory.learned().wants_forecast_of(&young.memory.learned()));
+    let own = holder.memory.forecast().cloned().unwrap();
+    assert!(!holder.memory.take_forecast(&holder.policy.clone(), own.clone()), "it has seen no more");
+    let mut unwilling = Timeline::new(policy());
+    assert!(!unwilling.memory.take_forecast(&unwilling.policy.clone(), own));
+}
+
+#[test]
+fn what_comes_later_changes_no_decision_before() {
+    let decisions = |wild_from: usize| {
+        let mut tier = Timeline::new(priced());
+        tier.ready(4);
+        serve(&mut tier, 1100, |round| if round < wild_from { wave(round) } else { 9.0 * noise(round) })
+    };
+    let (calm, wild) = (decisions(1100), decisions(1000));
+    assert_eq!(calm[..1000], wild[..1000]);
+    assert_ne!(calm[1000..], wild[1000..]);
+}
+
+#[test]
+fn a_steady_load_gets_a_steady_answer_in_either_mode() {
+    for policy in [priced(), budgeted()] {
+        let mut tier = Timeline::new(policy);
+        tier.ready(4);
+        let decisions = serve(&mut tier, 2000, |_| 3.5);
+        let answers: Vec<u32> = decisions[1200..].iter().map(required).collect();
+        assert!(answers.iter().all(|answer| *answer == 4), "{answers:?}");
+    }
+}
+
+/// The tier of this moment, its replicas carrying so much of what they carried and so many requests waiting at each.
+fn carrying(tier: &Timeline, times: f64, waiting: f64) -> Observation {
+    let mut seen = tier.seen.clone();
+    for load in seen.replicas.iter_mut().filter_map(|replica| replica.load.as_mut()) {
+        for rate in [&mut load.uncached_input_tokens_per_second, &mut load.output_tokens_per_second] {
+            *rate = rate.map(|rate| rate * times);
+        }
+        load.kv_usage = load.kv_usage.map(|usage| (usage * times).min(1.0));
+        load.waiting = Some(waiting);
+    }
+    seen
+}
+
+fn both_modes() -> &'static [Timeline; 2] {
+    static WATCHED: std::sync::OnceLock<[Timeline; 2]> = std::sync::OnceLock::new();
+    WATCHED.get_or_init(|| [watched(priced()), watched(budgeted())])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn more_demand_never_gives_fewer_replicas(
+        mode in 0..2_usize, times in 0.0..4.0_f64, more in 0.0..4.0_f64, waiting in 0.0..40.0_f64, others in 0.0..40.0_f64,
+    ) {
+        // The forecast and its spread are in the memory, which stays.
+        let tier = &both_modes()[mode];
+        let answer = |times, waiting| {
+            required(&decide(&tier.policy, &carrying(tier, times, waiting), &tier.memory, tier.now))
+        };
+        prop_assert!(answer(times + more, waiting + others) >= answer(times, waiting));
+    }
+
+    #[test]
+    fn the_answer_is_within_its_bounds_and_never_below_the_demand_of_now(
+        mode in 0..2_usize, times in 0.0..12.0_f64, waiting in 0.0..90.0_f64, min in 1..4_u32, above in 0..12_u32,
+    ) {
+        let tier = &both_modes()[mode];
+        let policy = Policy { min, max: min + above, ..tier.policy.clone() };
+        let decision = decide(&policy, &carrying(tier, times, waiting), &tier.memory, tier.now);
+        let answer = required(&decision);
+        prop_assert!((min..=min + above).contains(&answer), "{answer}");
+        let demand = decision.demand.unwrap().ceil().min(f64::from(policy.max));
+        prop_assert!(f64::from(answer) >= demand - 1e-6, "{answer} {demand}");
+    }
+
+    #[test]
+    fn replicas_that_say_nothing_never_lower_the_answer(
+        mode in 0..2_usize, times in 0.0..3.0_f64, waiting in 0.0..20.0_f64, silent in 0..16_u32,
+    ) {
+        let tier = &both_modes()[mode];
+        let seen = carrying(tier, times, waiting);
+        let mut less = seen.clone();
+        for (at, replica) in less.replicas.iter_mut().enumerate().filter(|(at, _)| silent & (1 << at) != 0) {
+            (replica.state, replica.load) = (ReplicaState::Silent, None);
+            prop_assert!(at < 4);
+        }
+        let mut memory = tier.memory.clone();
+        let mut decided = |seen: &Observation, seconds: i64| {
+            let now = tier.now + chrono::TimeDelta::seconds(seconds);
+            memory.learn(&tier.policy, seen, now);
+            let decision = decide(&tier.policy, seen, &memory, now);
+            memory.record(&decision);
+            decision.required()
+        };
+        let (all, some) = (decided(&seen, 5).unwrap(), decided(&less, 10));
+        prop_assert!(some.is_none_or(|some| some >= all), "{some:?} {all}");
     }
 }

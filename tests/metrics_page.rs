@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, outside their functions")]
 #![allow(clippy::float_cmp, reason = "what was written is read back, without arithmetic between")]
 
+#[path = "common/forecasted.rs"]
+mod forecasted;
 #[path = "common/grpc.rs"]
 mod grpc;
 #[path = "common/published.rs"]
@@ -20,6 +22,7 @@ use keda_vllm_scaler::decision::{
     Answer, Ask, BlockedCapacity, BlockedReason, Bound, BoundKind, ColdStart, PathStarts, ReplicaObservation,
     ReplicaState, SignalKind, StageTime, StartPath, TierId,
 };
+use keda_vllm_scaler::forecast::DialEnd;
 use keda_vllm_scaler::serve::metrics::render;
 use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use keda_vllm_scaler::supply::Stage;
@@ -327,6 +330,32 @@ async fn calls_are_counted_by_method_and_code_and_timed() {
     }
 }
 
+#[test]
+fn a_forecast_tells_its_budget_and_what_other_terms_would_save() {
+    let mut shown = forecasted::forecasted();
+    if let Some(budget) = &mut shown.budget {
+        budget.at_end = Some(DialEnd::Most);
+    }
+    let samples =
+        read(&render(&tier_with(|chat| chat.decision.forecast = Some(shown)), &Counters::default()));
+    for (family, value) in [
+        ("replicas", 16.0),
+        ("late_minutes_a_week", 8.0),
+        ("halving_replica_hours_a_day", 1.4),
+        ("more_queue_saves_replica_hours_a_day", 6.2),
+        ("short_start_saves_replica_hours_a_day", 3.1),
+        ("safety", 1.3),
+        ("safety_at_end", 1.0),
+        ("late_budget_ratio", 0.001),
+        ("late_work_ratio", 0.00062),
+        ("late_budget_used_ratio", 0.62),
+        ("late_minutes", 7.0),
+    ] {
+        let series = format!("vllm_scaler_forecast_{family}{{namespace=\"serving\",tier=\"chat\"}}");
+        assert_eq!(samples.get(&series), Some(&value), "{series} in {samples:#?}");
+    }
+}
+
 /// Every family is in the table of the documentation, and nothing else is.
 #[test]
 fn the_documentation_lists_every_family() {
@@ -342,6 +371,7 @@ fn the_documentation_lists_every_family() {
         include_str!("../src/serve/metrics.rs"),
         include_str!("../src/serve/metrics/cold_start.rs"),
         include_str!("../src/serve/metrics/families.rs"),
+        include_str!("../src/serve/metrics/forecast.rs"),
     ] {
         sources.push_str(source);
     }
@@ -350,6 +380,7 @@ fn the_documentation_lists_every_family() {
         assert!(sources.contains(&format!("\"{family}\"")), "{family} is documented and not made");
     }
     let full = tier_with(|chat| {
+        chat.decision.forecast = Some(forecasted::forecasted());
         chat.observation.current = Some(5);
         chat.observation.replicas_unknown = None;
         chat.observation.replicas = vec![replica(ReplicaState::Ready, Some(1))];

@@ -364,6 +364,7 @@ mod without_a_server {
                 unasked: false,
                 history_minutes: 0,
                 learned: Arc::default(),
+                forecast: None,
             });
             (before, status)
         }

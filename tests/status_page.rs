@@ -12,6 +12,8 @@ use keda_vllm_scaler::snapshot::{Snapshot, TierStatus};
 use reqwest::StatusCode;
 use tokio::sync::watch;
 
+#[path = "common/forecasted.rs"]
+mod forecasted;
 #[path = "common/snapshots.rs"]
 mod snapshots;
 

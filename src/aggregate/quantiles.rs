@@ -119,22 +119,40 @@ impl Growth {
 }
 
 impl Group {
-    /// Observations at or below `value`, linear inside a bucket. What lies above the last bound is never below anything.
     fn at_or_below(&self, value: f64) -> f64 {
-        let index = self.bounds.partition_point(|bound| *bound < value);
-        let (Some(upper), Some(count)) = (self.bounds.get(index), self.cumulative.get(index)) else {
-            return self.cumulative.last().copied().unwrap_or(0.0);
-        };
-        let (lower, lower_count) = match index.checked_sub(1) {
-            Some(previous) => (self.bounds[previous], self.cumulative[previous]),
-            None => (upper.min(0.0), 0.0),
-        };
-        if *upper <= lower {
-            return if value >= *upper { *count } else { lower_count };
-        }
-        let share = ((value - lower) / (upper - lower)).clamp(0.0, 1.0);
-        lower_count + (count - lower_count) * share
+        at_or_below(&self.bounds, &self.cumulative, value)
     }
+}
+
+/// Observations at or below `value`, linear inside a bucket. What lies above the last bound is never below anything.
+fn at_or_below(bounds: &[f64], cumulative: &[f64], value: f64) -> f64 {
+    let index = bounds.partition_point(|bound| *bound < value);
+    let (Some(upper), Some(count)) = (bounds.get(index), cumulative.get(index)) else {
+        return cumulative.last().copied().unwrap_or(0.0);
+    };
+    let (lower, lower_count) = match index.checked_sub(1) {
+        Some(previous) => (bounds[previous], cumulative[previous]),
+        None => (upper.min(0.0), 0.0),
+    };
+    if *upper <= lower {
+        return if value >= *upper { *count } else { lower_count };
+    }
+    let share = ((value - lower) / (upper - lower)).clamp(0.0, 1.0);
+    lower_count + (count - lower_count) * share
+}
+
+/// By how many observations a histogram grew, and how many of them lie above `limit`, linear inside a bucket. What lies
+/// above the last bound counts as above any limit. None where the two can't be compared.
+pub(super) fn grown_above(before: Option<&Histogram>, now: &Histogram, limit: f64) -> Option<(f64, f64)> {
+    if !is_sound(now) || before.is_some_and(|before| before.bounds != now.bounds || !is_sound(before)) {
+        return None;
+    }
+    let above = |histogram: &Histogram| {
+        histogram.count - at_or_below(&histogram.bounds, &histogram.cumulative, limit)
+    };
+    let grown = now.count - before.map_or(0.0, |before| before.count);
+    let late = above(now) - before.map_or(0.0, above);
+    (grown >= 0.0).then(|| (grown, late.clamp(0.0, grown)))
 }
 
 /// A histogram that can be read: one count a bound, bounds ascending, every number finite.
@@ -214,6 +232,19 @@ mod tests {
         let many: Vec<Histogram> = (1..=9).map(|bound| histogram(&[f64::from(bound)], &[5.0], 5.0)).collect();
         assert!(growth(&many[..8]).quantile(0.5).is_some());
         assert_eq!(growth(&many).quantile(0.5), None);
+    }
+
+    #[test]
+    fn what_queued_for_longer_than_a_limit_is_counted_from_its_bucket() {
+        let before = histogram(&[1.0, 5.0, 10.0], &[10.0, 20.0, 20.0], 20.0);
+        let now = histogram(&[1.0, 5.0, 10.0], &[10.0, 26.0, 30.0], 31.0);
+        assert_eq!(grown_above(Some(&before), &now, 5.0), Some((11.0, 5.0)));
+        assert_eq!(grown_above(None, &now, 5.0), Some((31.0, 5.0)));
+        // A half of what lies between 5 and 10 s.
+        assert_eq!(grown_above(Some(&before), &now, 7.5), Some((11.0, 3.0)));
+        assert_eq!(grown_above(Some(&before), &now, 60.0), Some((11.0, 1.0)), "nobody knows how far above");
+        assert_eq!(grown_above(Some(&histogram(&[1.0], &[1.0], 1.0)), &now, 5.0), None, "other bounds");
+        assert_eq!(grown_above(Some(&now), &before, 5.0), None, "it fell");
     }
 
     #[test]

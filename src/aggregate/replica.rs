@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::rates::{Continuity, Counter, Readings, continuity, finite, increase, plus, step_sample};
+use super::quantiles::grown_above;
+use super::rates::{Continuity, Counter, Readings, continuity, find, finite, increase, plus, step_sample};
 use super::supply::{PageState, state};
 use super::window::Shape;
 use super::{PageFailure, WindowSettings};
@@ -110,6 +111,9 @@ impl Replica {
         // A longer gap would smear the load of a time that is over onto now.
         let comparable = last < at && since(at, last) <= settings.stale_after;
         count(totals, follows, &before, &page, self.absent_was_zero);
+        if let Some(acceptable) = settings.acceptable_queue {
+            count_queue_times(totals, follows, &before, &page, self.absent_was_zero, acceptable);
+        }
         let increase = increase(&before, &page, self.absent_was_zero);
         let plausible = increase.is_plausible((at - last).as_seconds_f64());
         if follows == Continuity::Same && comparable && plausible {
@@ -277,6 +281,30 @@ fn count(
     totals.output_tokens += more.of(Counter::Output).unwrap_or(0.0);
     totals.requests += more.of(Counter::Finished).or(more.of(Counter::Measured)).unwrap_or(0.0);
     totals.rejected += more.of(Counter::Rejected).unwrap_or(0.0);
+}
+
+/// Adds how long requests queued to the totals, engine by engine, as far as the pages tell.
+fn count_queue_times(
+    totals: &mut CountedTotals,
+    follows: Continuity,
+    before: &EnginePage,
+    page: &EnginePage,
+    absent_was_zero: bool,
+    acceptable: Duration,
+) {
+    let restarted = follows == Continuity::Restarted;
+    for engine in &page.engines {
+        let Some(now) = &engine.queue_time else { continue };
+        let was = find(before, &engine.engine).and_then(|was| was.queue_time.as_ref()).filter(|_| !restarted);
+        if was.is_none() && !restarted && !absent_was_zero {
+            continue;
+        }
+        if let Some((requests, late)) = grown_above(was, now, acceptable.as_secs_f64()) {
+            let sums = totals.queue_times.get_or_insert_default();
+            sums.requests += requests;
+            sums.late += late;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -184,6 +184,7 @@ impl<'a> Scaler<'a> {
             output_tokens: counted.output,
             requests: counted.requests,
             rejected: 0.0,
+            queue_times: None,
         };
     }
 

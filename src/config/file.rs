@@ -264,15 +264,27 @@ pub(super) const WARM_POOL: &[Key] = &[Key::required(
 pub(super) const FORECAST: &[Key] = &[
     Key::with_default(
         "mode",
-        Scalar::Word(&["off", "price"]),
+        Scalar::Word(&["off", "price", "budget"]),
         "off",
-        "`price`: answers what the load will need, with as much spare for its spread as late minutes are worth. It takes the place of the headroom in `signals.tokens.target`, and says nothing in its first hour.",
+        "`price`: answers what the load will need, with as much spare for its spread as late minutes are worth. `budget`: with as much as keeps the late work within `lateBudget`. Either takes the place of the headroom in `signals.tokens.target`, and says nothing in its first hour.",
     ),
     Key::with_default(
         "shortageCost",
         span(SECOND, DAY),
         "30m",
-        "What a minute with more waiting than `acceptableQueue` is worth, in time of the whole tier.",
+        "What a minute with more waiting than `acceptableQueue` is worth, in time of the whole tier. In mode `budget` what a safety of 1 stands for.",
+    ),
+    Key::with_default(
+        "lateBudget",
+        Scalar::Share,
+        "0.1%",
+        "In mode `budget`: share of the tier's work that may be served later than `acceptableQueue`, over weeks.",
+    ),
+    Key::derived(
+        "timezone",
+        Kind::Scalar(Scalar::Text { most: 100 }),
+        "the floors' where they all have one, else UTC",
+        "IANA time zone of the people whose days the load follows: after a change of their clocks yesterday's nine o'clock is still nine o'clock.",
     ),
 ];
 

@@ -8,23 +8,22 @@ use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::floors_ahead::FloorsAhead;
 use super::unasked::Expected;
 use crate::aggregate::{PageFailure, TierWindow, WindowSettings};
 use crate::config::TierSettings;
 use crate::decision::{Answer, BoundKind, Decision, Learned, Memory, Observation, Policy, decide};
 use crate::engines::EnginePage;
+use crate::forecast::Forecast;
 use crate::history::{HistoryPoint, MinuteAccumulator};
 use crate::record::{Recorded, Recorder};
-use crate::snapshot::{FloorAhead, TierStatus, Unreadable};
+use crate::snapshot::{TierStatus, Unreadable};
 use crate::supply::Discovered;
 use crate::telemetry::{Asked, Told};
-use crate::units::{earlier, later, since};
+use crate::units::since;
 
 /// What the page plots: six hours, a point a minute.
 pub(super) const RECENT_MINUTES: u16 = 360;
-
-/// How far ahead floors are shown.
-const FLOORS_SHOWN_AHEAD: Duration = Duration::from_secs(24 * 3600);
 
 /// Over how long latencies are judged: long enough for a few hundred requests on a small tier.
 const SHAPE_WINDOW: Duration = Duration::from_secs(120);
@@ -55,6 +54,7 @@ pub(super) struct Tier {
     recent_published: Arc<Vec<HistoryPoint>>,
     history_minutes: u64,
     learned_published: Arc<Learned>,
+    forecast_published: Option<Arc<Forecast>>,
     floors_ahead: FloorsAhead,
     pub declared: Option<Declared>,
     asked: Asked,
@@ -86,6 +86,7 @@ impl Tier {
             window: window(&settings, now),
             settings,
             learned_published: Arc::new(memory.learned()),
+            forecast_published: None,
             memory,
             minute: MinuteAccumulator::default(),
             recent_published: Arc::new(recent.iter().copied().collect()),
@@ -125,6 +126,7 @@ impl Tier {
         {
             self.window = window(&settings, now);
         }
+        self.window.accept_queues_of(settings.policy.acceptable_queue_time());
         self.policy = Arc::new(settings.policy.clone());
         self.floors_ahead = FloorsAhead::default();
         self.settings = settings;
@@ -187,6 +189,15 @@ impl Tier {
         self.recorded.forget();
     }
 
+    /// Takes another scaler's forecast over, where it is the better one.
+    pub(super) fn take_forecast(&mut self, other: Forecast) {
+        if self.memory.take_forecast(&self.policy, other) {
+            info!(tier = %self.policy.tier, "took over the forecast of the holder of the Lease");
+            self.recorded.forget();
+            self.publish_learned();
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> Vec<u8> {
         self.memory.to_bytes()
     }
@@ -235,6 +246,7 @@ impl Tier {
             unasked: unasked.is_some(),
             history_minutes: self.history_minutes,
             learned: Arc::clone(&self.learned_published),
+            forecast: self.forecast_published.clone(),
         });
         recorder.decided(&mut self.recorded, before, &status);
         self.status = Some(status);
@@ -248,7 +260,12 @@ impl Tier {
         }
         self.recent_published = Arc::new(self.recent.iter().copied().collect());
         self.history_minutes += 1;
+        self.publish_learned();
+    }
+
+    fn publish_learned(&mut self) {
         self.learned_published = Arc::new(self.memory.learned());
+        self.forecast_published = self.memory.forecast().cloned().map(Arc::new);
     }
 
     /// A line where pages of replicas that should serve begin to be unreadable, or are so for another reason.
@@ -314,79 +331,11 @@ fn window(settings: &TierSettings, now: DateTime<Utc>) -> TierWindow {
         stale_after: settings.scrape.stale_after,
         shape_window: SHAPE_WINDOW,
         hold_unknown: settings.policy.hold_unknown,
+        acceptable_queue: settings.policy.acceptable_queue_time(),
     });
     if settings.activator.is_some() {
         // A tier whose activator was never told of counts as a tier without one.
         window.activator(now, Err("not read yet".to_owned()));
     }
     window
-}
-
-/// Worked out once a minute, the grain of a cron expression: walking the calendar at each round of each tier adds up.
-#[derive(Debug, Default)]
-struct FloorsAhead {
-    minute: Option<i64>,
-    floors: Vec<FloorAhead>,
-}
-
-impl FloorsAhead {
-    fn at(&mut self, policy: &Policy, lead: Duration, now: DateTime<Utc>) -> Vec<FloorAhead> {
-        let minute = now.timestamp().div_euclid(60);
-        if self.minute != Some(minute) {
-            self.minute = Some(minute);
-            self.floors = floors_ahead(policy, now);
-        }
-        // The lead is learned and may change with every round; the calendar doesn't.
-        for floor in &mut self.floors {
-            floor.answered_from = earlier(floor.opens_at, lead);
-        }
-        self.floors.clone()
-    }
-}
-
-/// The windows that are open now or open within a day, with the configured lead.
-fn floors_ahead(policy: &Policy, now: DateTime<Utc>) -> Vec<FloorAhead> {
-    let horizon = later(now, FLOORS_SHOWN_AHEAD);
-    let mut ahead: Vec<FloorAhead> = policy
-        .floors
-        .iter()
-        .filter_map(|floor| {
-            let opening = floor.window.current_or_next_opening(now)?;
-            (opening.opens_at <= horizon).then(|| FloorAhead {
-                name: floor.name.clone(),
-                replicas: floor.replicas,
-                timezone: floor.window.zone(),
-                opens_at: opening.opens_at,
-                answered_from: earlier(opening.opens_at, policy.lead()),
-                closes_at: opening.closes_at,
-            })
-        })
-        .collect();
-    ahead.sort_by_key(|floor| floor.opens_at);
-    ahead
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decision::fixtures::{at, floor, policy};
-
-    #[test]
-    fn floors_ahead_are_worked_out_once_a_minute() {
-        let with = Policy { floors: vec![floor("0 9 * * *", "0 18 * * *", 6)], ..policy() };
-        let without = policy();
-        let mut ahead = FloorsAhead::default();
-        assert_eq!(ahead.at(&with, with.lead(), at("10:00:01")).len(), 1);
-        assert_eq!(
-            ahead.at(&without, without.lead(), at("10:00:59")).len(),
-            1,
-            "the same minute: not looked at again"
-        );
-        assert_eq!(ahead.at(&without, without.lead(), at("10:01:00")).len(), 0);
-        assert_eq!(
-            ahead.at(&with, with.lead(), at("10:00:30")).len(),
-            1,
-            "a clock that was set back is another minute"
-        );
-    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::cold_start::{ColdStarts, Horizon};
 use super::explanation::{BoundKind, Decision};
@@ -74,7 +74,8 @@ pub struct Memory {
     pub(super) refusals_told: bool,
     /// By the source's identity of the replica; no more than the observation has.
     pub(super) replicas: BTreeMap<String, ReplicaMemory>,
-    /// What the load will need, where the policy wants to know.
+    /// What the load will need, where the policy wants to know. One of another form is learned again; the rest stays.
+    #[serde(deserialize_with = "forecast_or_none")]
     pub(super) forecast: Option<Box<Forecast>>,
     /// What was counted in the last round, for the forecast.
     pub(super) offered: Option<Offered>,
@@ -118,6 +119,11 @@ pub(super) struct ReplicaMemory {
     /// The page that it taught from last.
     pub(super) taught: Option<DateTime<Utc>>,
     pub(super) pending: Pending,
+}
+
+fn forecast_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<Forecast>>, D::Error> {
+    let written = Option::<serde_json::Value>::deserialize(from)?;
+    Ok(written.and_then(|written| serde_json::from_value(written).ok()))
 }
 
 #[derive(Serialize)]

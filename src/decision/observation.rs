@@ -208,6 +208,19 @@ pub struct CountedTotals {
     pub requests: f64,
     /// Requests refused at admission.
     pub rejected: f64,
+    /// How long requests queued; None while no page tells, or where what is acceptable is no time.
+    #[serde(default)]
+    pub queue_times: Option<QueueTimes>,
+}
+
+/// Requests by how long they queued, counted when they leave the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueTimes {
+    /// Requests whose queue time was observed.
+    pub requests: f64,
+    /// Of them, those that queued for longer than is acceptable; in parts where that lies inside a bucket.
+    pub late: f64,
 }
 
 /// What the activator says: the one signal that exists with zero replicas.

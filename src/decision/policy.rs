@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Window;
+use crate::schedule::{Window, Zone};
 use crate::units::seconds;
 
 /// Names a tier: one scale target, one ScaledObject, one HPA.
@@ -127,6 +127,15 @@ impl Policy {
     #[must_use]
     pub fn lead_with(&self, cold_start: Duration) -> Duration {
         cold_start + self.control_delay
+    }
+
+    /// How long a request may queue, where that is a time.
+    #[must_use]
+    pub fn acceptable_queue_time(&self) -> Option<Duration> {
+        match self.acceptable_queue {
+            QueueAllowance::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+            QueueAllowance::Requests(_) | QueueAllowance::Tokens(_) => None,
+        }
     }
 
     /// The same policy, whatever the tiers are called and whether they have a source of load by now.
@@ -286,18 +295,25 @@ pub struct Ramp {
     pub within: Duration,
 }
 
-/// Insurance against the spread of the forecast, by price.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Insurance against the spread of the forecast: by a price, or so that a budget of late work is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForecastPolicy {
-    /// What a late minute is worth, in time of the whole tier: one in which more waits than is acceptable.
+    /// What a late minute is worth, in time of the whole tier: one in which more waits than is acceptable. With a budget
+    /// it is what a safety of 1 stands for.
     #[serde(rename = "shortageCostSeconds", with = "seconds")]
     pub shortage_cost: Duration,
+    /// Share of the work that may queue for longer than is acceptable, above 0 and at most 1; None goes by the price.
+    #[serde(default)]
+    pub late_budget: Option<f64>,
+    /// Where the people are whose days the load follows; None is UTC.
+    #[serde(default)]
+    pub timezone: Option<Zone>,
 }
 
 impl Default for ForecastPolicy {
     fn default() -> Self {
-        Self { shortage_cost: Duration::from_mins(30) }
+        Self { shortage_cost: Duration::from_mins(30), late_budget: None, timezone: None }
     }
 }
 

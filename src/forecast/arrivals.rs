@@ -27,6 +27,11 @@ pub(super) struct Bin {
 }
 
 impl Bin {
+    /// One that nobody saw.
+    pub(super) fn unseen(number: i64) -> Self {
+        Self { number, slots: [0.0; SLOTS_A_BIN], seen: false }
+    }
+
     /// Mean load, replicas.
     pub(super) fn load(&self) -> f64 {
         self.slots.iter().sum::<f64>() / (SLOT_SECONDS * SLOTS_A_BIN as f64)
@@ -52,6 +57,11 @@ struct Open {
 }
 
 impl Arrivals {
+    /// The clock was set back since the last round.
+    pub(super) fn is_behind(&self, at: i64) -> bool {
+        self.last.is_some_and(|last| at < last)
+    }
+
     /// `work` was offered since the last round; None where nobody can say. Gives the bins that are over, oldest first.
     pub(super) fn add(&mut self, at: i64, work: Option<f64>, mut over: impl FnMut(Bin)) {
         let Some(last) = self.last.filter(|last| *last <= at) else {

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::arrivals::Bin;
 use super::fleet::Fleet;
 use super::predict::Predictor;
 use super::rule::Rule;
-use super::{BINS_A_DAY, SLOT_SECONDS, SLOTS_A_BIN, Terms};
+use super::{SLOT_SECONDS, SLOTS_A_BIN, Terms};
 
 /// How many times the price: from a sixteenth to eight times.
 const PRICES: [f64; 11] = [0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0];
@@ -38,9 +39,6 @@ pub const LONGEST_HOLD: Duration = Duration::from_secs(1800);
 /// The HPA's: its downward stabilisation is 300 s by default.
 const HPA_HOLD: i64 = 60;
 
-/// Bins after which a cost counts half: three and a half days.
-const HALF_LIFE: f64 = 3.5 * BINS_A_DAY as f64;
-
 /// Bins from one choice to the next: a quarter of an hour.
 const CHOOSE_EVERY: u64 = 60;
 
@@ -56,10 +54,7 @@ struct Member {
     hold: Option<i64>,
     handicap: f64,
     fleet: Fleet,
-    /// Replica-seconds, decayed.
-    paid: f64,
-    /// The price of its late minutes, in replica-seconds, decayed.
-    late: f64,
+    account: Account,
 }
 
 /// The rule that leads.
@@ -71,18 +66,6 @@ pub struct Leader {
     pub hold_seconds: Option<f64>,
 }
 
-/// What the rule that leads would have cost in the last days, and what less lateness would.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Frontier {
-    /// Replicas paid for, the mean.
-    pub replicas: f64,
-    /// Late minutes, at the pace of a week.
-    pub late_minutes_a_week: f64,
-    /// Replica-hours a day more for half the late minutes; None where no rule had so few, or there are hardly any.
-    pub halving_replica_hours_a_day: Option<f64>,
-}
-
 /// The bank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -90,8 +73,6 @@ pub(super) struct Bank {
     members: Vec<Member>,
     leads: usize,
     bins: u64,
-    /// Seconds, decayed as the costs are.
-    weight: f64,
     /// The largest need so far.
     largest: f64,
 }
@@ -99,13 +80,10 @@ pub(super) struct Bank {
 impl Bank {
     /// Begins with so many replicas.
     pub(super) fn new(replicas: u32, slot: i64) -> Self {
-        let member = |rule, hold, handicap| Member {
-            rule,
-            hold,
-            handicap,
-            fleet: Fleet::of(replicas, slot),
-            paid: 0.0,
-            late: 0.0,
+        let fleet = || Fleet::of(replicas, slot);
+        let member = |rule, hold, handicap| {
+            let account = Account::default();
+            Member { rule, hold, handicap, fleet: fleet(), account }
         };
         let prices =
             PRICES.map(|times| member(Rule::Price(times), None, PRICE_HANDICAP * (times / FIRST).ln().abs()));
@@ -115,25 +93,15 @@ impl Bank {
         let hpa = member(Rule::Hpa, Some(HPA_HOLD), TARGET_HANDICAP);
         let members: Vec<Member> = prices.into_iter().chain(targets).chain([hpa]).collect();
         let leads = PRICES.iter().position(|times| *times == FIRST).unwrap_or(0);
-        Self { members, leads, bins: 0, weight: 0.0, largest: 1.0 }
+        Self { members, leads, bins: 0, largest: 1.0 }
     }
 
     /// Serves a bin that was seen, with what was ordered before it; the predictor has not seen it yet.
     pub(super) fn serve(&mut self, bin: &Bin, usual: f64, terms: &Terms) {
-        let decay = 0.5_f64.powf(1.0 / HALF_LIFE);
-        self.weight = self.weight * decay + SLOT_SECONDS * SLOTS_A_BIN as f64;
-        let late_minute = terms.shortage_minutes * 60.0 * usual;
+        let late_minute = terms.late_minute(usual);
         for member in &mut self.members {
-            member.paid *= decay;
-            member.late *= decay;
-            for (at, work) in bin.slots.iter().enumerate() {
-                let slot = bin.number * SLOTS_A_BIN as i64 + at as i64;
-                let (paid, late) = member.fleet.serve(slot, *work, terms.start_slots, terms.slack_seconds);
-                member.paid += paid;
-                if late {
-                    member.late += late_minute;
-                }
-            }
+            let served = member.fleet.serve_bin(bin, terms);
+            member.account.add(served.paid, served.late_minutes * late_minute);
         }
     }
 
@@ -151,7 +119,7 @@ impl Bank {
         self.bins += 1;
         if self.bins.is_multiple_of(CHOOSE_EVERY) {
             let minute = 60.0 * predictor.outlook().usual;
-            let cost = |member: &Member| member.paid + member.late + member.handicap * minute;
+            let cost = |member: &Member| member.account.cost() + member.handicap * minute;
             let cheapest = (0..self.members.len())
                 .min_by(|a, b| cost(&self.members[*a]).total_cmp(&cost(&self.members[*b])));
             if let Some(cheapest) = cheapest
@@ -172,27 +140,24 @@ impl Bank {
         self.largest
     }
 
-    /// What the rule that leads would have cost, and what halving its late minutes would.
-    pub(super) fn frontier(&self, usual: f64, terms: &Terms) -> Frontier {
-        let seconds = self.weight.max(1.0);
-        let late_minute = (terms.shortage_minutes * 60.0 * usual).max(1e-9);
-        let a_week = 7.0 * 86_400.0 / seconds / late_minute;
-        let leader = &self.members[self.leads];
-        let late_minutes_a_week = leader.late * a_week;
-        let few = self.members.iter().filter(|member| member.late <= leader.late / 2.0);
-        let halved = few.map(|member| member.paid).min_by(f64::total_cmp);
-        Frontier {
-            replicas: leader.paid / seconds,
-            late_minutes_a_week,
-            halving_replica_hours_a_day: halved
-                .filter(|_| late_minutes_a_week >= 1.0)
-                .map(|paid| ((paid - leader.paid) / seconds * 24.0).max(0.0)),
-        }
+    /// What the rule that leads cost.
+    pub(super) fn account(&self) -> Account {
+        self.members[self.leads].account
+    }
+
+    /// Replicas that the cheapest rule was paid for which was no more late than that (the price of it, in replicas).
+    pub(super) fn cheapest(&self, late: f64) -> Option<f64> {
+        let enough = self.members.iter().filter(|member| member.account.late() <= late);
+        enough.map(|member| member.account.replicas()).min_by(f64::total_cmp)
+    }
+
+    /// What the cheapest rule cost, in replicas, with late minutes at so many times their price.
+    pub(super) fn least_cost(&self, times: f64) -> Option<f64> {
+        self.members.iter().map(|member| member.account.mean_cost(times)).min_by(f64::total_cmp)
     }
 
     pub(super) fn is_sane(&self) -> bool {
-        let member =
-            |member: &Member| member.paid.is_finite() && member.late.is_finite() && member.fleet.is_sane();
+        let member = |member: &Member| member.account.is_sane() && member.fleet.is_sane();
         self.leads < self.members.len() && self.largest.is_finite() && self.members.iter().all(member)
     }
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BIN_SECONDS, SLOT_SECONDS, SLOTS_A_BIN};
+use super::arrivals::Bin;
+use super::{BIN_SECONDS, SLOT_SECONDS, SLOTS_A_BIN, Terms};
 
 /// Slots in a minute: late work is counted by the minute.
 const SLOTS_A_MINUTE: i64 = 12;
@@ -35,6 +36,17 @@ pub(super) fn queued_ahead(standing: &impl Standing, from: f64, to: f64, lead: u
         let load = from + (to - from) * (bin as f64 + 0.5) / bins as f64;
         (queued + BIN_SECONDS * (load - standing.ready_after(bin))).max(0.0)
     })
+}
+
+/// What a slot or a bin came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Served {
+    /// Replica-seconds that were paid.
+    pub(super) paid: f64,
+    /// Of the work that came, replica-seconds that met a queue longer than may be.
+    pub(super) late_work: f64,
+    /// Minutes that became late with it.
+    pub(super) late_minutes: f64,
 }
 
 /// A virtual fleet.
@@ -69,9 +81,8 @@ impl Fleet {
         }
     }
 
-    /// Serves a slot. Gives what was paid in replica-seconds, and whether another minute became late: more waits than
-    /// `slack` seconds of what serves.
-    pub(super) fn serve(&mut self, slot: i64, work: f64, start_slots: i64, slack: f64) -> (f64, bool) {
+    /// Serves a slot. It is late when more waits than `slack` seconds of what serves.
+    pub(super) fn serve(&mut self, slot: i64, work: f64, start_slots: i64, slack: f64) -> Served {
         let there = self.in_effect;
         while self.ready.back().is_some_and(|back| back.1 >= there) {
             self.ready.pop_back();
@@ -85,11 +96,29 @@ impl Fleet {
         let capacity = f64::from(self.serving);
         self.queued = (self.queued + work - capacity * SLOT_SECONDS).max(0.0);
         let minute = slot.div_euclid(SLOTS_A_MINUTE);
-        let late = self.queued > slack * capacity + 1e-9 && self.late_minute != Some(minute);
-        if late {
+        let late = self.queued > slack * capacity + 1e-9;
+        let late_minute = late && self.late_minute != Some(minute);
+        if late_minute {
             self.late_minute = Some(minute);
         }
-        (f64::from(there) * SLOT_SECONDS, late)
+        Served {
+            paid: f64::from(there) * SLOT_SECONDS,
+            late_work: if late { work } else { 0.0 },
+            late_minutes: f64::from(u8::from(late_minute)),
+        }
+    }
+
+    /// Serves a bin.
+    pub(super) fn serve_bin(&mut self, bin: &Bin, terms: &Terms) -> Served {
+        let mut sum = Served::default();
+        for (at, work) in bin.slots.iter().enumerate() {
+            let slot = bin.number * SLOTS_A_BIN as i64 + at as i64;
+            let served = self.serve(slot, *work, terms.start_slots, terms.slack_seconds);
+            sum.paid += served.paid;
+            sum.late_work += served.late_work;
+            sum.late_minutes += served.late_minutes;
+        }
+        sum
     }
 
     /// Orders for an ask: the largest of the hold.
@@ -140,7 +169,8 @@ mod tests {
 
     /// Serves a bin, then orders.
     fn bin(fleet: &mut Fleet, bin: i64, load: f64, ask: u32, hold: i64) -> bool {
-        let slots = (0..3).map(|slot| fleet.serve(3 * bin + slot, load * SLOT_SECONDS, START, 5.0).1);
+        let slots = (0..3)
+            .map(|slot| fleet.serve(3 * bin + slot, load * SLOT_SECONDS, START, 5.0).late_minutes > 0.0);
         let late = slots.fold(false, |late, slot| late | slot);
         fleet.order(ask, 3 * bin + 6, hold);
         late
@@ -180,6 +210,13 @@ mod tests {
         let late = (0..8).filter(|n| bin(&mut fleet, *n, 2.0, 1, 12)).count();
         assert_eq!(late, 2, "in each of two minutes");
         assert!((fleet.queued() - 120.0).abs() < 1e-9, "{}", fleet.queued());
+    }
+
+    #[test]
+    fn work_is_late_when_it_meets_a_queue_that_is_too_long() {
+        let mut fleet = Fleet::of(1, 0);
+        let late: Vec<f64> = (0..4).map(|slot| fleet.serve(slot, 10.0, START, 5.0).late_work).collect();
+        assert_eq!(late, [0.0, 10.0, 10.0, 10.0], "5 s wait after the first slot, 10 s after the second");
     }
 
     #[test]

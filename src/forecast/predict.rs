@@ -12,13 +12,14 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::days::{Days, Seen};
+use super::days::{Error, Errors, Loads};
 use super::least_squares::LeastSquares;
 use super::tail::Tail;
-use super::{BIN_SECONDS, BINS_A_DAY};
+use super::{BIN_SECONDS, BINS_A_DAY, Terms};
 
 const FEATURES: usize = 10;
 const SPREAD_FEATURES: usize = 8;
@@ -103,7 +104,7 @@ pub(super) struct Predictor {
     seen_in_a_row: u32,
     /// Bins taken in.
     bins: u64,
-    days: Days,
+    errors: Errors,
     made: VecDeque<Made>,
     model: LeastSquares<FEATURES>,
     spread_model: LeastSquares<SPREAD_FEATURES>,
@@ -130,7 +131,7 @@ impl Predictor {
             recent: VecDeque::new(),
             seen_in_a_row: 0,
             bins: 0,
-            days: Days::new(),
+            errors: Errors::new(),
             made: VecDeque::new(),
             model: LeastSquares::new(2.0 * BINS_A_DAY as f64, [0.0; FEATURES]),
             spread_model: LeastSquares::new(3.0 * BINS_A_DAY as f64, spread_weights),
@@ -177,10 +178,9 @@ impl Predictor {
         (all * ratio.clamp(0.1, 10.0)).min(1.0)
     }
 
-    /// Takes a bin in. `load` is None where nobody saw it: it neither teaches nor scares. A forecast serves `lead` bins
-    /// later; up to `slack` seconds may queue.
-    pub(super) fn push(&mut self, bin: i64, load: Option<f64>, lead: usize, slack: f64) {
-        let lead = lead.clamp(1, MOST_LEAD);
+    /// Takes a bin in. `load` is None where nobody saw it: it neither teaches nor scares. `days` are the loads of before.
+    pub(super) fn push(&mut self, bin: i64, load: Option<f64>, days: &Loads, terms: &Terms) {
+        let lead = terms.lead_bins.clamp(1, MOST_LEAD);
         let seen = load.is_some();
         self.seen_in_a_row = if seen { self.seen_in_a_row.saturating_add(1) } else { 0 };
         // What nobody saw is taken to be as it was.
@@ -190,23 +190,23 @@ impl Predictor {
             self.recent.pop_front();
         }
         self.bins += 1;
-        let need = self.need(slack);
+        let need = self.need(terms.slack_seconds);
         let sure = self.seen_in_a_row >= self.recent.len().min(40) as u32;
 
-        let yesterday = bin - BINS_A_DAY as i64;
-        let was = self.days.load(yesterday - 39, yesterday + 1);
+        let yesterday = terms.days_before(bin, 1);
+        let was = days.load(yesterday - 39, yesterday + 1);
         let (m2, m4, m12, m40) = (self.last(2), self.last(4), self.last(12), self.last(40));
-        let scale = m40.max(0.25 * self.days.day_mean().unwrap_or(m40)).max(0.05);
-        let features = self.features(bin, lead, need, scale);
+        let scale = m40.max(0.25 * days.day_mean().unwrap_or(m40)).max(0.05);
+        let features = self.features(bin, need, scale, days, terms);
 
         let due = self.made.len().checked_sub(lead).and_then(|at| self.made.get(at)).cloned();
         let due = due.filter(|made| sure && made.sure && made.bin + lead as i64 == bin);
         let error = due.map(|due| self.score(&due, need));
         let expected = m4 + scale * self.model.predict(&features).clamp(-0.7, 1.0);
-        self.days.push(bin, Seen { load: seen.then_some(load), error });
+        self.errors.push(bin, error);
 
         let ahead = yesterday + lead as i64;
-        let same_time = self.days.error(ahead - 20, ahead + 21).unwrap_or(self.mean_errors[3]);
+        let same_time = self.errors.error(ahead - 20, ahead + 21).unwrap_or(self.mean_errors[3]);
         let [five_minutes, half_hour, four_hours, two_days] = self.mean_errors;
         let relative = m4.max(0.5) * self.relative_error;
         let errors =
@@ -260,13 +260,22 @@ impl Predictor {
     }
 
     /// What the next lead is told from: how the load moves, and what the same time of day did.
-    fn features(&self, bin: i64, lead: usize, need: f64, scale: f64) -> [f64; FEATURES] {
+    fn features(&self, bin: i64, need: f64, scale: f64, days: &Loads, terms: &Terms) -> [f64; FEATURES] {
         let m4 = self.last(4);
         let beside = |value: f64| (value - m4) / scale;
         let (now, m40) = (self.last(1), self.last(40));
         let recent = [now, need, self.last(2), self.last(12), m40, self.last(120)].map(beside);
-        let yesterday = self.same_time(bin, lead, m40, scale, 1..=1, 0.4).unwrap_or([0.0; 2]);
-        let week = self.same_time(bin, lead, m40, scale, 2..=7, 0.0).unwrap_or([0.0; 2]);
+        let same_time = |ago: RangeInclusive<usize>, least_ratio: f64| {
+            let (then, now, was) = same_time(bin, days, terms, ago)?;
+            // Of several days these are sums, and the ratio makes a mean of them.
+            let ratio = (m40 / was.max(f64::MIN_POSITIVE)).clamp(least_ratio, 2.5);
+            Some([
+                ((then - now) * ratio / scale).clamp(-1.0, 1.5),
+                ((then * ratio - m4) / scale).clamp(-1.0, 1.0),
+            ])
+        };
+        let yesterday = same_time(1..=1, 0.4).unwrap_or_default();
+        let week = same_time(2..=7, 0.0).unwrap_or_default();
         let mut features = [0.0; FEATURES];
         features[..6].copy_from_slice(&recent);
         features[6..8].copy_from_slice(&yesterday);
@@ -274,45 +283,8 @@ impl Predictor {
         features
     }
 
-    /// By how much the load rose over one lead from this time of day, and what it came to, at the level of today.
-    fn same_time(
-        &self,
-        bin: i64,
-        lead: usize,
-        m40: f64,
-        scale: f64,
-        days: std::ops::RangeInclusive<i64>,
-        least_ratio: f64,
-    ) -> Option<[f64; 2]> {
-        let (mut then, mut now, mut was, mut known) = (0.0, 0.0, 0.0, false);
-        for day in days {
-            let at = bin - day * BINS_A_DAY as i64;
-            let ahead = at + lead as i64;
-            let loads = self
-                .days
-                .load(at - 39, at + 1)
-                .zip(self.days.load(at - 8, at + 9))
-                .zip(self.days.load(ahead - AROUND, ahead + AROUND + 1));
-            let Some(((before, around), came)) = loads else { continue };
-            then += came;
-            now += around;
-            was += before;
-            known = true;
-        }
-        if !known {
-            return None;
-        }
-        // Of several days these are sums, and the ratio makes a mean of them.
-        let ratio = (m40 / was.max(f64::MIN_POSITIVE)).clamp(least_ratio, 2.5);
-        let m4 = self.last(4);
-        Some([
-            ((then - now) * ratio / scale).clamp(-1.0, 1.5),
-            ((then * ratio - m4) / scale).clamp(-1.0, 1.0),
-        ])
-    }
-
     /// The time of a forecast has come: what it teaches. Gives its error: absolute, in spreads, and the rise.
-    fn score(&mut self, due: &Made, need: f64) -> (f64, f64, f64) {
+    fn score(&mut self, due: &Made, need: f64) -> Error {
         let target = ((need - due.base) / due.scale).clamp(-1.5, 1.5);
         self.model.learn(&due.features, target);
         let error = need - due.expected;
@@ -337,12 +309,12 @@ impl Predictor {
             toward(mean, absolute, half_life);
         }
         toward(&mut self.relative_error, absolute / due.base.max(0.5), BINS_A_DAY as f64);
-        (absolute, spreads, need - due.base)
+        Error { absolute, spreads, rise: need - due.base }
     }
 
     /// What would be needed if what surprised us yesterday around the end of the lead came again.
     fn jump(&self, ahead: i64, bin: i64, m4: f64, m40: f64, was: Option<f64>) -> (f64, f64) {
-        let Some((spreads, rise)) = self.days.surprise(ahead - 8, (ahead + 9).min(bin + 1)) else {
+        let Some((spreads, rise)) = self.errors.surprise(ahead - 8, (ahead + 9).min(bin + 1)) else {
             return (0.0, 0.0);
         };
         let ratio = was.filter(|was| *was > 0.0).map_or(1.0, |was| (m40 / was).clamp(0.4, 2.5));
@@ -358,7 +330,7 @@ impl Predictor {
     /// Can it be calculated with?
     pub(super) fn is_sane(&self) -> bool {
         let numbers = [self.mean_need, self.relative_error, self.recurrence, self.outlook.expected];
-        self.days.is_sane()
+        self.errors.is_sane()
             && self.tail.is_sane()
             && self.level_tails.iter().all(Tail::is_sane)
             && self.level < self.level_tails.len()
@@ -367,4 +339,23 @@ impl Predictor {
             && self.made.iter().all(|made| made.level < self.level_tails.len())
             && numbers.iter().chain(&self.mean_errors).chain(&self.recent).all(|n| n.is_finite())
     }
+}
+
+/// What the load came to one lead after this time of day, around this time, and before it: sums over some days ago.
+fn same_time(bin: i64, days: &Loads, terms: &Terms, ago: RangeInclusive<usize>) -> Option<(f64, f64, f64)> {
+    let (mut then, mut now, mut was, mut known) = (0.0, 0.0, 0.0, false);
+    for day in ago {
+        let at = terms.days_before(bin, day);
+        let ahead = at + terms.lead_bins as i64;
+        let loads = days
+            .load(at - 39, at + 1)
+            .zip(days.load(at - 8, at + 9))
+            .zip(days.load(ahead - AROUND, ahead + AROUND + 1));
+        let Some(((before, around), came)) = loads else { continue };
+        then += came;
+        now += around;
+        was += before;
+        known = true;
+    }
+    known.then_some((then, now, was))
 }

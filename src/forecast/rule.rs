@@ -28,6 +28,9 @@ pub enum Rule {
     /// The whole number at which one more replica costs more than the late minutes that it saves, at so many times the
     /// price.
     Price(f64),
+    /// The same at so many times the price of late *work*: a minute that is late counts by the load in it, so that a
+    /// peak is worth more than a valley.
+    Safety(f64),
     /// The load over a target, whatever is expected.
     Target(f64),
     /// An HPA at 80 %: the same without anything for a backlog.
@@ -65,6 +68,9 @@ impl Rule {
             Self::Hpa => RuleAsk { expected: predictor.last(2) / HPA_TARGET, ..RuleAsk::default() },
             Self::Target(target) => RuleAsk { expected: predictor.last(2) / target, ..RuleAsk::default() },
             Self::Price(times) => priced(times, predictor, terms),
+            Self::Safety(times) => {
+                priced(times * outlook.expected.max(0.0) / outlook.usual, predictor, terms)
+            }
         };
         if self != Self::Hpa {
             ask.backlog = backlog(&ask, outlook, standing, terms, largest);
@@ -81,10 +87,17 @@ impl Rule {
     pub fn name(self) -> String {
         match self {
             Self::Price(times) => format!("price x {times}"),
+            Self::Safety(times) => format!("safety {}", two_digits(times)),
             Self::Target(target) => format!("target {:.0} %", target * 100.0),
             Self::Hpa => "HPA 80 %".to_owned(),
         }
     }
+}
+
+/// To two digits: `0.042`, `1.3`, `28`.
+fn two_digits(number: f64) -> String {
+    let decimals = (1.0 - number.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{number:.decimals$}")
 }
 
 impl RuleAsk {

@@ -33,11 +33,12 @@ impl Standing for Steady {
 struct Play {
     forecast: Forecast,
     at: i64,
+    terms: Terms,
 }
 
 impl Play {
     fn new() -> Self {
-        let mut play = Self { forecast: Forecast::default(), at: 1_764_547_200_000 };
+        let mut play = Self { forecast: Forecast::default(), at: 1_764_547_200_000, terms: terms() };
         play.forecast.learn(play.at, None, 4, &terms());
         play
     }
@@ -46,7 +47,7 @@ impl Play {
     fn bin(&mut self, load: Option<f64>) -> Option<u32> {
         for _ in 0..SLOTS_A_BIN {
             self.at += 5_000;
-            self.forecast.learn(self.at, load.map(|load| load * SLOT_SECONDS), 4, &terms());
+            self.forecast.learn(self.at, load.map(|load| load * SLOT_SECONDS), 4, &self.terms);
         }
         self.ask()
     }
@@ -59,7 +60,7 @@ impl Play {
     }
 
     fn ask(&self) -> Option<u32> {
-        self.forecast.ask(&Steady(6.0), &terms()).map(|(_, ask)| ask.replicas)
+        self.forecast.ask(&Steady(6.0), &self.terms).map(|(_, ask)| ask.replicas)
     }
 }
 
@@ -133,9 +134,9 @@ fn it_goes_on_as_before_from_what_was_written_and_that_is_small() {
     let mut play = Play::new();
     play.watch(DAY / 4, |bin| 6.0 + 2.0 * noise(bin));
     let written = serde_json::to_string(&play.forecast).unwrap();
-    assert!(written.len() < 200_000, "{}", written.len());
+    assert!(written.len() < 300_000, "{}", written.len());
     let restored = serde_json::from_str::<Forecast>(&written).unwrap().restored().unwrap();
-    let mut again = Play { forecast: restored, at: play.at };
+    let mut again = Play { forecast: restored, at: play.at, terms: terms() };
     for bin in 0..100 {
         let load = Some(6.0 + 2.0 * noise(bin));
         assert_eq!(play.bin(load), again.bin(load), "bin {bin}");
@@ -186,4 +187,85 @@ fn more_of_the_same_load_never_gives_fewer_replicas() {
     };
     let asks = [1.0, 1.5, 2.0, 3.0, 5.0].map(ask_of);
     assert!(asks.windows(2).all(|pair| pair[0] < pair[1]), "{asks:?}");
+}
+
+fn budget_terms() -> Terms {
+    terms().with_late_budget(Some(0.001))
+}
+
+#[test]
+fn with_a_budget_the_dial_leads_and_tells_what_it_used() {
+    let mut play = Play::new();
+    play.terms = budget_terms();
+    play.watch(DAY / 4, |bin| if (bin * bin) % 331 < 8 { 9.0 } else { 5.0 });
+    let (leader, _) = play.forecast.ask(&Steady(6.0), &play.terms).unwrap();
+    let used = play.forecast.budget_use(&play.terms).unwrap();
+    assert_eq!(leader.rule, Rule::Safety(used.safety));
+    assert!(!used.told_by_tier && used.late_share > 0.0 && used.late_budget == 0.001, "{used:?}");
+    let written = serde_json::to_string(&play.forecast).unwrap();
+    let again = serde_json::from_str::<Forecast>(&written).unwrap().restored().unwrap();
+    assert_eq!(again.budget_use(&play.terms), Some(used));
+    // Back to the price: the dial is forgotten.
+    play.terms = terms();
+    play.bin(Some(5.0));
+    assert_eq!(play.forecast.budget_use(&budget_terms()), None);
+}
+
+#[test]
+fn a_higher_safety_never_asks_for_less() {
+    let mut play = Play::new();
+    play.watch(DAY / 4, |bin| 6.0 + 2.0 * noise(bin) + if bin % 211 < 6 { 4.0 } else { 0.0 });
+    let asks: Vec<u32> = [0.02, 0.1, 0.5, 1.0, 3.0, 10.0, 50.0]
+        .iter()
+        .map(|times| {
+            Rule::Safety(*times).ask(&play.forecast.predictor, &Steady(6.0), &terms(), 20.0).replicas
+        })
+        .collect();
+    assert!(asks.windows(2).all(|pair| pair[0] <= pair[1]) && asks[0] < asks[6], "{asks:?}");
+}
+
+#[test]
+fn a_change_of_the_clocks_does_not_move_the_jump_of_the_day() {
+    // Eight o'clock of people who put their clocks forward at the begin of the last day: an hour earlier in UTC from then on.
+    let hour = 3600;
+    let last_day = 3 * DAY as i64;
+    let ahead_of_utc = |bin: i64| if bin >= last_day { 2 * hour } else { hour };
+    let load = |bin: i64| {
+        let time = (bin + ahead_of_utc(bin) / 15).rem_euclid(DAY as i64);
+        if (8 * 240..8 * 240 + 240).contains(&time) { 10.0 } else { 2.0 + noise(bin as usize) }
+    };
+    // Shortly before the jump of the last day, half a lead after which it would serve.
+    let before = last_day + 8 * 240 - 2 * 240 - 8;
+    let expected = |knows_the_zone: bool| {
+        let (mut predictor, mut days) = (Predictor::new(), Loads::new());
+        for bin in 0..=before {
+            let clocks = std::array::from_fn(|ago| ahead_of_utc(bin - (ago * DAY) as i64));
+            let terms = if knows_the_zone { terms().with_clocks(clocks) } else { terms() };
+            predictor.push(bin, Some(load(bin)), &days, &terms);
+            days.push(bin, Some(load(bin)));
+        }
+        let outlook = *predictor.outlook();
+        outlook.expected.max(outlook.jump)
+    };
+    let (with, without) = (expected(true), expected(false));
+    assert!(with > without + 2.0, "{with} {without}");
+}
+
+#[test]
+fn what_more_queue_and_shorter_starts_would_save_is_told_after_a_day() {
+    let mut play = Play::new();
+    play.terms = terms().with_cold_start(180.0);
+    // Waves of two minutes, which half a minute of queue takes the top off.
+    let load = |bin: usize| 5.0 + 3.0 * (bin as f64 / 2.5).sin() + noise(bin);
+    play.watch(DAY + DAY / 4, load);
+    let frontier = play.forecast.frontier(&play.terms).unwrap();
+    let saved = frontier.more_queue_saves_replica_hours_a_day.unwrap();
+    assert!(saved > 2.0 && saved < 24.0 * frontier.replicas, "{frontier:?}");
+    assert!(frontier.short_start_saves_replica_hours_a_day.is_some_and(|hours| hours >= 0.0), "{frontier:?}");
+    assert!(serde_json::to_vec(&play.forecast).unwrap().len() < 400_000);
+    // Starts that are as short already save nothing more.
+    play.terms = terms().with_cold_start(50.0);
+    play.bin(Some(5.0));
+    let frontier = play.forecast.frontier(&play.terms).unwrap();
+    assert_eq!(frontier.short_start_saves_replica_hours_a_day, None);
 }

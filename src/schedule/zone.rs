@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
+use serde::{Deserialize, Serialize};
 
 /// How far from a skipped hour the offsets before and after it are looked up: more than the largest offset plus the
 /// longest skip there ever was (a day, Samoa 2011).
@@ -9,6 +10,41 @@ const AROUND_A_GAP: TimeDelta = TimeDelta::hours(40);
 
 /// How many zones an error names.
 const SUGGESTIONS: usize = 3;
+
+/// A time zone. It is written as its IANA name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Zone(Tz);
+
+impl Zone {
+    /// The zone of this IANA name.
+    ///
+    /// # Errors
+    /// An unknown name, with the nearest ones that are known.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        parse(name).map(Self)
+    }
+
+    /// By how much its clocks are ahead of UTC at an instant.
+    #[must_use]
+    pub fn ahead_of_utc(self, at: DateTime<Utc>) -> TimeDelta {
+        TimeDelta::seconds(i64::from(at.with_timezone(&self.0).offset().fix().local_minus_utc()))
+    }
+}
+
+impl TryFrom<String> for Zone {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::parse(&name)
+    }
+}
+
+impl From<Zone> for String {
+    fn from(zone: Zone) -> Self {
+        zone.0.name().to_owned()
+    }
+}
 
 /// The zone of this name; an error names the nearest ones.
 pub(super) fn parse(name: &str) -> Result<Tz, String> {

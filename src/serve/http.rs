@@ -114,6 +114,7 @@ pub fn router(published: Published, metrics: RenderMetrics, clock: Clock) -> Rou
         .route("/v1/tiers", get(all_tiers_json))
         .route("/v1/tiers/{namespace}/{name}", get(tier_json))
         .route("/v1/learned", get(learned_json))
+        .route("/v1/learned/{namespace}/{name}/forecast", get(forecast_json))
         .route("/metrics", get(metrics_text))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
@@ -178,6 +179,17 @@ async fn tier_json(
 
 async fn learned_json(State(shared): State<Shared>) -> Response {
     json(StatusCode::OK, &LearnedReply::new(&shared.published.now()))
+}
+
+async fn forecast_json(
+    State(shared): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let id = TierId::new(namespace, name);
+    match shared.published.now().tiers.get(&id).and_then(|status| status.forecast.clone()) {
+        Some(forecast) => json(StatusCode::OK, &*forecast),
+        None => json(StatusCode::NOT_FOUND, &ErrorReply { error: format!("no forecast of tier {id}") }),
+    }
 }
 
 async fn metrics_text(State(shared): State<Shared>) -> Response {

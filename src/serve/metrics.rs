@@ -6,6 +6,7 @@
 
 mod cold_start;
 mod families;
+mod forecast;
 
 use std::fmt;
 
@@ -208,19 +209,8 @@ fn demand(series: &mut TierSeries<'_>, status: &TierStatus) {
         "What is needed one lead time ahead; above demand_replicas it is the warm pool",
         decision.ahead,
     );
-    if let Some(forecast) = &decision.forecast {
-        series.gauge("forecast_replicas", "What the forecast asks for", Some(f64::from(forecast.replicas)));
-        series.gauge(
-            "forecast_expected_replicas",
-            "The need that is expected one lead from now, in replicas' worth of work",
-            Some(forecast.outlook.expected),
-        );
-        series.gauge("forecast_spread_replicas", "The mean error of that", Some(forecast.outlook.spread));
-        series.gauge(
-            "forecast_late_minutes_a_week",
-            "Late minutes that the rule which leads would have had lately, at the pace of a week",
-            forecast.frontier.map(|frontier| frontier.late_minutes_a_week),
-        );
+    if let Some(forecasted) = &decision.forecast {
+        forecast::forecast(series, forecasted);
     }
     for ask in &decision.asks {
         let signal = ask.signal.name();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::forecast::Frontier;
+use crate::forecast::{BudgetUse, Frontier};
 use crate::supply::Stage;
 use crate::telemetry::{AskedBy, Rpc};
 use crate::units::since;
@@ -34,18 +34,37 @@ pub fn words(name: &str) -> &str {
 /// What the rule that leads a forecast costs, and what fewer late minutes would.
 #[must_use]
 pub fn frontier(frontier: &Frontier) -> String {
-    let Frontier { replicas, late_minutes_a_week, halving_replica_hours_a_day } = frontier;
     let late = format!(
         "with {} replicas in the mean, {} late minutes a week",
-        decimal(*replicas),
-        decimal(*late_minutes_a_week)
+        decimal(frontier.replicas),
+        decimal(frontier.late_minutes_a_week)
     );
-    match halving_replica_hours_a_day {
-        Some(hours) => {
-            format!("{late}; half of them would cost {} replica-hours a day more", decimal(*hours))
-        }
-        None => late,
-    }
+    let halved = frontier
+        .halving_replica_hours_a_day
+        .map(|hours| format!("; half of them would cost {} replica-hours a day more", decimal(hours)));
+    let saves = |hours: Option<f64>, what: &str| {
+        hours.map(|hours| format!("; {what} would save {} replica-hours a day", decimal(hours)))
+    };
+    let parts = [
+        halved,
+        saves(frontier.more_queue_saves_replica_hours_a_day, "30 s more acceptable queue"),
+        saves(frontier.short_start_saves_replica_hours_a_day, "a cold start of 60 s"),
+    ];
+    std::iter::once(late).chain(parts.into_iter().flatten()).collect()
+}
+
+/// How much of a late budget was used, with the late minutes beside it.
+#[must_use]
+pub fn budget(used: &BudgetUse) -> String {
+    let share = |share: f64| format!("{} %", (share * 1e6).round() / 1e4);
+    format!(
+        "of the work of the last seven days {} was late and {} may be: {} of the budget used, {} late minutes, {}",
+        share(used.late_share),
+        share(used.late_budget),
+        percent(used.used),
+        decimal(used.late_minutes),
+        if used.told_by_tier { "as the replicas count them" } else { "as a virtual fleet came to" }
+    )
 }
 
 /// What shortens a stage of a cold start.

@@ -119,6 +119,7 @@ pub(crate) fn status(policy: Policy, answer: Answer, at: DateTime<Utc>) -> TierS
         unasked: false,
         history_minutes: 0,
         learned: Arc::default(),
+        forecast: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use keda_vllm_scaler::snapshot::RefusedAsker;
 use keda_vllm_scaler::telemetry::Rpc;
 
-use super::{Server, explain_at, snapshots};
+use super::{Server, explain_at, forecasted, snapshots};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_floor_is_told_in_its_own_zone_even_where_another_has_its_name() {
@@ -19,6 +19,32 @@ async fn a_floor_is_told_in_its_own_zone_even_where_another_has_its_name() {
             assert!(shown.contains(part), "{what}: {part} is missing\n{shown}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_budget_and_what_other_terms_would_save_are_told_on_the_page_in_explain_and_in_the_api() {
+    let mut status = snapshots::busy();
+    status.decision.forecast = Some(forecasted::forecasted());
+    let server = Server::with(snapshots::of(vec![status])).await;
+    let page = server.get("/tiers/serving/chat-h100").await.body;
+    let (_, text, _) = server.explain(&["chat-h100"]).await;
+    for (shown, what) in [(page, "the page"), (text, "explain")] {
+        for part in [
+            "12.1 now, 13.4 expected in 3m25s, + 2.6 for its spread: safety 1.3, budget used 62 % this week",
+            "of the work of the last seven days 0.062 % was late and 0.1 % may be: 62 % of the budget used, 7 late minutes",
+            "as the replicas count them",
+            "half of them would cost 1.4 replica-hours a day more",
+            "30 s more acceptable queue would save 6.2 replica-hours a day",
+            "a cold start of 60 s would save 3.1 replica-hours a day",
+        ] {
+            assert!(shown.contains(part), "{what}: {part} is missing\n{shown}");
+        }
+    }
+    let api: serde_json::Value =
+        serde_json::from_str(&server.get("/v1/tiers/serving/chat-h100").await.body).expect("JSON");
+    let forecast = &api["decision"]["forecast"];
+    assert_eq!(forecast["budget"]["lateShare"], 0.00062);
+    assert_eq!(forecast["frontier"]["moreQueueSavesReplicaHoursADay"], 6.2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -109,6 +109,7 @@ impl<'a> ScalerSizer<'a> {
             stale_after: sight.stale_after,
             shape_window: SHAPE_WINDOW,
             hold_unknown: policy.hold_unknown,
+            acceptable_queue: policy.acceptable_queue_time(),
         });
         let (sync, poll) = phases(&chain, seed);
         Self {

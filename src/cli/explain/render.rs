@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::style::{Side, Style, Table, Tone, bar, plain, push};
 use super::view::{Answer, Config, Decision, Record, Status, Store, Tier, Tiers};
-use crate::serve::words::{UNKNOWN, asked_when, decimal, frontier, maybe, quantity, span, words};
+use crate::serve::words::{UNKNOWN, asked_when, budget, decimal, frontier, maybe, quantity, span, words};
 
 mod cold_start;
 mod supply;
@@ -186,6 +186,9 @@ fn answer(out: &mut String, status: &Status, now: DateTime<Utc>, style: Style) {
     out.push('\n');
     if let Some(forecast) = &decision.forecast {
         push(out, format_args!("  forecast  {}\n", plain(&forecast.because)));
+        if let Some(used) = &forecast.budget {
+            push(out, format_args!("            {}\n", budget(used)));
+        }
         if let Some(known) = &forecast.frontier {
             push(out, format_args!("            {}\n", frontier(known)));
         }

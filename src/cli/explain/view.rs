@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use crate::decision::StartPath;
-use crate::forecast::Frontier;
+use crate::forecast::{BudgetUse, Frontier};
 use crate::supply::Stage;
 use crate::telemetry::AskedBy;
 
@@ -178,6 +178,7 @@ pub(super) enum Answer {
 pub(super) struct Forecast {
     pub(super) because: String,
     pub(super) frontier: Option<Frontier>,
+    pub(super) budget: Option<BudgetUse>,
 }
 
 #[derive(Debug, Deserialize)]

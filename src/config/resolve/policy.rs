@@ -9,7 +9,7 @@ use crate::decision::policy::{
     BatchSignal, CapacityPolicy, Combine, DeadBand, Floor, ForecastPolicy, InsideBand, LatencySignal, Policy,
     ScaleDown, Signals, TargetSignal, TierId, TokenRates, WaitingSignal,
 };
-use crate::schedule::{Window, WindowField};
+use crate::schedule::{Window, WindowField, Zone};
 
 /// What passes between a new number and a new pod besides the age of the data: one HPA sync (15 s by default) and 5 s
 /// for KEDA's push and the scheduler.
@@ -32,6 +32,7 @@ pub(in crate::config) fn policy(
 ) -> Read<Policy> {
     let bounds = replicas(&section.section("replicas"), context.zero_needs, problems);
     let floors = floors(section, bounds.as_ref().ok().map(|(_, max)| *max), problems);
+    let forecast = forecast(&section.section("forecast"), floors.as_deref().unwrap_or_default(), problems);
     let signals = signals(&section.section("signals"), problems);
     let capacity = capacity(&section.section("capacity"), problems);
     let control_delay = section
@@ -57,7 +58,7 @@ pub(in crate::config) fn policy(
         capacity: capacity?,
         floors: floors?,
         max_ramp: section.optional_section("warmPool").map(|pool| pool.get("maxRamp")).transpose()?,
-        forecast: forecast(&section.section("forecast"))?,
+        forecast: forecast?,
         scale_down: ScaleDown { hold: scale_down.get("hold")?, max_step: scale_down.get("maxStep")? },
         hold_unknown: section.get("holdUnknown")?,
         dead_band: DeadBand {
@@ -71,10 +72,31 @@ pub(in crate::config) fn policy(
     })
 }
 
-fn forecast(section: &Section<'_>) -> Read<Option<ForecastPolicy>> {
+fn forecast(
+    section: &Section<'_>,
+    floors: &[Floor],
+    problems: &mut Problems,
+) -> Read<Option<ForecastPolicy>> {
     let mode = section.get::<String>("mode");
     let shortage_cost = section.get("shortageCost");
-    Ok((mode? == "price").then_some(ForecastPolicy { shortage_cost: shortage_cost? }))
+    let late_budget = section.get("lateBudget");
+    let timezone = match section.optional::<String>("timezone") {
+        Ok(Some(name)) => Zone::parse(&name).map(Some).map_err(|message| {
+            problems.push(&section.place_of("timezone"), message);
+            Reported
+        }),
+        Ok(None) => Ok(zone_of(floors)),
+        Err(reported) => Err(reported),
+    };
+    let (mode, shortage_cost, late_budget, timezone) = (mode?, shortage_cost?, late_budget?, timezone?);
+    let late_budget = (mode == "budget").then_some(late_budget);
+    Ok((mode != "off").then_some(ForecastPolicy { shortage_cost, late_budget, timezone }))
+}
+
+/// The zone that all floors name.
+fn zone_of(floors: &[Floor]) -> Option<Zone> {
+    let first = Zone::parse(&floors.first()?.window.timezone).ok()?;
+    floors.iter().all(|floor| Zone::parse(&floor.window.timezone) == Ok(first)).then_some(first)
 }
 
 fn replicas(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::decision::cold_start::Horizon;
@@ -12,7 +12,7 @@ use crate::decision::memory::watched::Watched;
 use crate::decision::observation::{Observation, ReplicaState};
 use crate::decision::policy::{ForecastPolicy, Policy, QueueAllowance, TokenRates};
 use crate::decision::shape::RequestShape;
-use crate::forecast::{Frontier, Leader, Outlook, RuleAsk, Standing, Terms};
+use crate::forecast::{BudgetUse, CLOCK_DAYS, DialEnd, Frontier, Leader, Outlook, RuleAsk, Standing, Terms};
 use crate::units::{format_span, seconds};
 
 /// Smaller parts of an ask aren't worth a word.
@@ -38,6 +38,8 @@ pub struct Forecasted {
     pub hold: Duration,
     /// What that rule would have cost lately, and what fewer late minutes would; None until a day was watched.
     pub frontier: Option<Frontier>,
+    /// How much of the late budget was used; None where there is none.
+    pub budget: Option<BudgetUse>,
     /// All of it in a sentence.
     pub because: String,
 }
@@ -62,6 +64,15 @@ pub(in crate::decision) fn terms(
         (work / lately.max(1.0)).max(0.0),
         wanted.shortage_cost.as_secs_f64() / 60.0,
     )
+    .with_late_budget(wanted.late_budget)
+    .with_cold_start(horizon.cold_start.as_secs_f64())
+}
+
+/// By how many seconds the clocks of the tier's people are ahead of UTC now, and were so many days ago.
+pub(in crate::decision) fn clocks(wanted: &ForecastPolicy, now: DateTime<Utc>) -> [i64; CLOCK_DAYS] {
+    let Some(zone) = wanted.timezone else { return [0; CLOCK_DAYS] };
+    let days_ago = |days: usize| now - TimeDelta::days(i64::try_from(days).unwrap_or_default());
+    std::array::from_fn(|days| zone.ahead_of_utc(days_ago(days)).num_seconds())
 }
 
 /// Everything that the forecast is asked with.
@@ -83,6 +94,7 @@ impl Asked<'_> {
         let outlook = *forecast.outlook()?;
         let terms = terms(self.policy, wanted, self.horizon, outlook.lately, self.shape, self.rates);
         let (leader, ask) = forecast.ask(&self.standing(now, at), &terms)?;
+        let budget = forecast.budget_use(&terms);
         let hold = leader.hold_seconds.map_or(self.horizon.hold, Duration::from_secs_f64);
         Some(Forecasted {
             replicas: ask.replicas,
@@ -91,7 +103,8 @@ impl Asked<'_> {
             leads: leader.rule.name(),
             hold,
             frontier: forecast.frontier(&terms),
-            because: in_words(&outlook, &leader, &ask, self.horizon.lead),
+            budget,
+            because: in_words(&outlook, &leader, &ask, budget.as_ref(), self.horizon.lead),
         })
     }
 
@@ -137,8 +150,15 @@ impl Standing for RealStanding {
     }
 }
 
-/// `12.1 now, 13.4 expected in 3m25s, + 1.6 for its spread: price x 0.5 leads`.
-fn in_words(outlook: &Outlook, leader: &Leader, ask: &RuleAsk, lead: Duration) -> String {
+/// `12.1 now, 13.4 expected in 3m25s, + 1.6 for its spread: price x 0.5 leads`, with a budget `...: safety 1.3, budget
+/// used 62 % this week`.
+fn in_words(
+    outlook: &Outlook,
+    leader: &Leader,
+    ask: &RuleAsk,
+    budget: Option<&BudgetUse>,
+    lead: Duration,
+) -> String {
     let parts = [
         (ask.spread, "for its spread"),
         (ask.jump, "for a jump at this time yesterday"),
@@ -149,13 +169,23 @@ fn in_words(outlook: &Outlook, leader: &Leader, ask: &RuleAsk, lead: Duration) -
         .filter(|(part, _)| *part >= SHOWN_FROM)
         .map(|(part, what)| format!(", + {part:.1} {what}"))
         .collect();
+    let led_by = match budget {
+        None => format!("{} leads", leader.rule.name()),
+        Some(budget) => {
+            let end = match budget.at_end {
+                None => "",
+                Some(DialEnd::Most) => " (the most: no more spare would keep the budget)",
+                Some(DialEnd::Least) => " (the least: hardly anything is late without it)",
+            };
+            format!("{}{end}, budget used {:.0} % this week", leader.rule.name(), budget.used * 100.0)
+        }
+    };
     format!(
-        "{:.1} now, {:.1} expected in {}{}{}: {} leads",
+        "{:.1} now, {:.1} expected in {}{}{}: {led_by}",
         outlook.now,
         outlook.expected,
         format_span(lead),
         parts.concat(),
         if ask.capped { ", capped at a quarter above what was ever needed" } else { "" },
-        leader.rule.name()
     )
 }

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::Memory;
-use crate::decision::ahead::forecast::terms;
+use crate::decision::ahead::forecast::{clocks, terms};
 use crate::decision::capacity::ReplicaCapacity;
 use crate::decision::cold_start::Horizon;
 use crate::decision::load::{MOST_REFUSED_PER_FINISHED, backlog};
 use crate::decision::observation::{CountedTotals, Observation, ReplicaState};
 use crate::decision::policy::{Policy, TokenRates};
 use crate::decision::shape::{RequestShape, sane};
+use crate::forecast::Queued;
 use chrono::{DateTime, Utc};
 
 /// The counters and the backlog of a round.
@@ -55,6 +56,15 @@ impl Offered {
     }
 }
 
+/// How long requests queued from one round to the next. One that was refused was never served: it is late.
+fn queued(before: &CountedTotals, now: &CountedTotals) -> Option<Queued> {
+    let (was, is) = (before.queue_times?, now.queue_times?);
+    let refused = sane(Some(now.rejected - before.rejected))?;
+    let requests = sane(Some(is.requests - was.requests))?;
+    let late = sane(Some(is.late - was.late))?.min(requests);
+    Some(Queued { requests: requests + refused, late: late + refused })
+}
+
 impl Memory {
     /// Takes what was offered since the last round into the forecast, where one is wanted.
     pub(super) fn learn_forecast(
@@ -71,13 +81,41 @@ impl Memory {
         let shape = self.shape.unwrap_or(RequestShape::ASSUMED);
         let rates = ReplicaCapacity::of(policy, observation, self, &shape).rates;
         let offered = Offered::of(observation);
-        let work = offered.zip(self.offered).and_then(|(now, before)| now.since(&before, &shape, rates));
+        let both = offered.zip(self.offered);
+        let work = both.and_then(|(now, before)| now.since(&before, &shape, rates));
+        let queued = both.and_then(|(now, before)| queued(&before.totals, &now.totals));
         self.offered = offered;
         let listed = observation.count(ReplicaState::Ready) + observation.count(ReplicaState::Starting);
         let replicas = observation.current.unwrap_or(listed);
         let forecast = self.forecast.get_or_insert_default();
         let lately = forecast.outlook().map_or(1.0, |outlook| outlook.lately);
-        let terms = terms(policy, wanted, horizon, lately, &shape, rates);
+        let terms = terms(policy, wanted, horizon, lately, &shape, rates).with_clocks(clocks(wanted, now));
+        forecast.tell(queued);
         forecast.learn(now.timestamp_millis(), work, replicas, &terms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::observation::QueueTimes;
+
+    fn totals(requests: f64, late: f64, rejected: f64) -> CountedTotals {
+        let queue_times = Some(QueueTimes { requests, late });
+        CountedTotals { rejected, queue_times, ..CountedTotals::default() }
+    }
+
+    #[test]
+    fn what_queued_too_long_since_the_last_round_is_late_and_so_is_what_was_refused() {
+        let told = queued(&totals(100.0, 4.0, 1.0), &totals(140.0, 9.0, 3.0));
+        assert_eq!(told, Some(Queued { requests: 42.0, late: 7.0 }));
+    }
+
+    #[test]
+    fn pages_that_do_not_tell_and_sums_that_begin_anew_say_nothing() {
+        let silent = CountedTotals::default();
+        assert_eq!(queued(&silent, &totals(1.0, 0.0, 0.0)), None);
+        assert_eq!(queued(&totals(1.0, 0.0, 0.0), &silent), None);
+        assert_eq!(queued(&totals(100.0, 4.0, 0.0), &totals(2.0, 0.0, 0.0)), None);
     }
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::decision::{Ask, Decision};
-use crate::serve::words::{decimal, frontier, maybe, span, words};
+use crate::serve::words::{budget, decimal, frontier, maybe, span, words};
 
 /// The bars, with a mark at what is ready.
 pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
@@ -32,7 +32,7 @@ pub(super) fn asks(decision: &Decision, ready: Option<u32>) -> Markup {
                         span.name { "forecast" }
                         span.track.warm { span.fill style=(width(f64::from(forecast.replicas), scale)) {} }
                         span.value { (forecast.replicas) }
-                        span.because { (forecast.because) @if let Some(known) = &forecast.frontier { " · " (frontier(known)) } }
+                        span.because { (forecast.because) @if let Some(used) = &forecast.budget { " · " (budget(used)) } @if let Some(known) = &forecast.frontier { " · " (frontier(known)) } }
                     }
                 }
             }

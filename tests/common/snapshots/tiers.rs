@@ -189,6 +189,7 @@ fn busy_observation() -> Observation {
             output_tokens: 1.3e6,
             requests: 4262.0,
             rejected: 0.0,
+            queue_times: None,
         },
     }
 }
@@ -290,6 +291,7 @@ pub(crate) fn busy() -> TierStatus {
         unasked: false,
         history_minutes: 19_930,
         learned: Arc::default(),
+        forecast: None,
     }
 }
 
