@@ -32,7 +32,7 @@ mod terms;
 mod what_if;
 
 pub use bank::{LONGEST_HOLD, Leader};
-pub use budget::{BudgetUse, DialEnd, Queued};
+pub use budget::{BudgetUse, DialEnd, LateCount, Queued};
 pub use experience::Experience;
 pub use fleet::Standing;
 pub use predict::Outlook;

@@ -8,6 +8,7 @@ mod timeline;
 use keda_vllm_scaler::decision::observation::QueueTimes;
 use keda_vllm_scaler::decision::policy::ForecastPolicy;
 use keda_vllm_scaler::decision::{BoundKind, Decision, Memory, Observation, Policy, ReplicaState, decide};
+use keda_vllm_scaler::forecast::LateCount;
 use proptest::prelude::*;
 use timeline::{Timeline, policy};
 
@@ -176,7 +177,7 @@ fn with_a_budget_it_tells_the_dial_and_what_was_used() {
         forecast.because.contains(": safety ") && forecast.because.ends_with("% this week"),
         "{forecast:?}"
     );
-    assert!(!budget.told_by_tier && budget.late_budget == 0.001, "{budget:?}");
+    assert!(budget.counted == LateCount::Waiting && budget.late_budget == 0.001, "{budget:?}");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn late_work_is_what_the_replicas_count_where_they_tell() {
         serve(&mut tier, 1, |_| 2.5);
     }
     let budget = tier.last.as_ref().unwrap().forecast.as_ref().unwrap().budget.unwrap();
-    assert!(budget.told_by_tier && (budget.late_share - 0.1).abs() < 0.01, "{budget:?}");
+    assert!(budget.counted == LateCount::QueueTimes && (budget.late_share - 0.1).abs() < 0.01, "{budget:?}");
     assert!(budget.safety > 0.6 && budget.used > 0.1, "{budget:?}");
 }
 

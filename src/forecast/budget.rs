@@ -9,8 +9,8 @@
 //! a week, so that one number fits all budgets: a week without late work, and a week's budget that is used up at once,
 //! weigh the same.
 //!
-//! Late work is the tier's own where its pages tell how long requests queued, else that of a virtual fleet which follows
-//! the dial on the real arrivals.
+//! Late work is the tier's own where its pages tell how long requests queued or what waits, else that of a virtual fleet
+//! which follows the dial on the real arrivals.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,20 @@ const BINS_A_WEEK: f64 = 7.0 * BINS_A_DAY as f64;
 /// Of a minute's requests, the share above which the minute is late.
 const LATE_MINUTE: f64 = 0.01;
 
-/// How long requests queued since the last round, as the tier's own pages count it.
+/// How late work is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LateCount {
+    /// Requests by how long they queued, as the replicas count them.
+    QueueTimes,
+    /// All of a round in which more waits at the replicas than is acceptable.
+    Waiting,
+    /// Of a virtual fleet that follows the dial.
+    #[default]
+    VirtualFleet,
+}
+
+/// How long requests queued since the last round, as the tier's own pages tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Queued {
@@ -63,6 +76,9 @@ pub struct Queued {
     pub requests: f64,
     /// Of them, those that queued for longer than is acceptable, or were refused.
     pub late: f64,
+    /// How that was counted.
+    #[serde(default)]
+    pub by: LateCount,
 }
 
 /// How much of the budget was used.
@@ -81,8 +97,8 @@ pub struct BudgetUse {
     pub used: f64,
     /// Late minutes of the last seven days.
     pub late_minutes: f64,
-    /// The tier's own pages tell it; else it is what a virtual fleet came to.
-    pub told_by_tier: bool,
+    /// How late work is counted.
+    pub counted: LateCount,
 }
 
 /// An end of the dial.
@@ -112,6 +128,7 @@ impl Told {
             Some(queued) => {
                 self.queued.requests += queued.requests;
                 self.queued.late += queued.late;
+                self.queued.by = queued.by;
             }
             None => self.silent = self.silent.saturating_add(1),
         }
@@ -139,7 +156,7 @@ pub(super) struct Budget {
     week: Week,
     minute: Option<i64>,
     minute_queued: Queued,
-    told_by_tier: bool,
+    counted: LateCount,
 }
 
 impl Budget {
@@ -155,7 +172,7 @@ impl Budget {
             week: Week::new(),
             minute: None,
             minute_queued: Queued::default(),
-            told_by_tier: false,
+            counted: LateCount::default(),
         }
     }
 
@@ -180,7 +197,7 @@ impl Budget {
         let Served { paid, mut late_work, mut late_minutes } = self.fleet.serve_bin(bin, terms);
         self.account.add(paid, late_minutes * terms.late_minute(usual));
         let work: f64 = bin.slots.iter().sum();
-        self.told_by_tier = told.is_some();
+        self.counted = told.map(|told| told.by).unwrap_or_default();
         if let Some(told) = told {
             late_work =
                 if told.requests > 0.0 { work * (told.late / told.requests).clamp(0.0, 1.0) } else { 0.0 };
@@ -237,7 +254,7 @@ impl Budget {
             late_share: share(work),
             used: share(late_budget * work.max(self.mean_work * BINS_A_WEEK)),
             late_minutes,
-            told_by_tier: self.told_by_tier,
+            counted: self.counted,
         }
     }
 

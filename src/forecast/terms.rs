@@ -69,6 +69,12 @@ impl Terms {
         Self { clock_shifts: ahead_of_utc.map(shift), ..self }
     }
 
+    /// So many seconds of the tier's work may wait.
+    #[must_use]
+    pub fn acceptable_seconds(&self) -> f64 {
+        self.slack_seconds
+    }
+
     /// The bin at the same time of day so many days ago.
     pub(super) fn days_before(&self, bin: i64, days: usize) -> i64 {
         let shift = self.clock_shifts.get(days).copied().unwrap_or(0);

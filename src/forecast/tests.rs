@@ -201,7 +201,10 @@ fn with_a_budget_the_dial_leads_and_tells_what_it_used() {
     let (leader, _) = play.forecast.ask(&Steady(6.0), &play.terms).unwrap();
     let used = play.forecast.budget_use(&play.terms).unwrap();
     assert_eq!(leader.rule, Rule::Safety(used.safety));
-    assert!(!used.told_by_tier && used.late_share > 0.0 && used.late_budget == 0.001, "{used:?}");
+    assert!(
+        used.counted == LateCount::VirtualFleet && used.late_share > 0.0 && used.late_budget == 0.001,
+        "{used:?}"
+    );
     let written = serde_json::to_string(&play.forecast).unwrap();
     let again = serde_json::from_str::<Forecast>(&written).unwrap().restored().unwrap();
     assert_eq!(again.budget_use(&play.terms), Some(used));

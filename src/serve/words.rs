@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::forecast::{BudgetUse, Frontier};
+use crate::forecast::{BudgetUse, Frontier, LateCount};
 use crate::supply::Stage;
 use crate::telemetry::{AskedBy, Rpc};
 use crate::units::since;
@@ -63,7 +63,11 @@ pub fn budget(used: &BudgetUse) -> String {
         share(used.late_budget),
         percent(used.used),
         decimal(used.late_minutes),
-        if used.told_by_tier { "as the replicas count them" } else { "as a virtual fleet came to" }
+        match used.counted {
+            LateCount::QueueTimes => "as the replicas count them",
+            LateCount::Waiting => "as what waits tells",
+            LateCount::VirtualFleet => "as a virtual fleet came to",
+        }
     )
 }
 

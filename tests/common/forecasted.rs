@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keda_vllm_scaler::decision::Forecasted;
-use keda_vllm_scaler::forecast::{BudgetUse, Frontier, Outlook};
+use keda_vllm_scaler::forecast::{BudgetUse, Frontier, LateCount, Outlook};
 
 pub(crate) fn forecasted() -> Forecasted {
     let outlook = Outlook { expected: 13.4, spread: 0.8, now: 12.1, usual: 11.0, ..Outlook::default() };
@@ -27,7 +27,7 @@ pub(crate) fn forecasted() -> Forecasted {
             late_share: 0.00062,
             used: 0.62,
             late_minutes: 7.0,
-            told_by_tier: true,
+            counted: LateCount::QueueTimes,
         }),
         because:
             "12.1 now, 13.4 expected in 3m25s, + 2.6 for its spread: safety 1.3, budget used 62 % this week"

@@ -10,7 +10,7 @@ use crate::decision::load::{MOST_REFUSED_PER_FINISHED, backlog};
 use crate::decision::observation::{CountedTotals, Observation, ReplicaState};
 use crate::decision::policy::{Policy, TokenRates};
 use crate::decision::shape::{RequestShape, sane};
-use crate::forecast::Queued;
+use crate::forecast::{LateCount, Queued};
 use chrono::{DateTime, Utc};
 
 /// The counters and the backlog of a round.
@@ -62,7 +62,14 @@ fn queued(before: &CountedTotals, now: &CountedTotals) -> Option<Queued> {
     let refused = sane(Some(now.rejected - before.rejected))?;
     let requests = sane(Some(is.requests - was.requests))?;
     let late = sane(Some(is.late - was.late))?.min(requests);
-    Some(Queued { requests: requests + refused, late: late + refused })
+    let by = LateCount::QueueTimes;
+    Some(Queued { requests: requests + refused, late: late + refused, by })
+}
+
+/// Where pages don't tell how long requests queued: a round is late while more waits than is acceptable.
+fn waits(offered: &Offered, ready: u32, cost: f64, acceptable_seconds: f64) -> Queued {
+    let late = offered.waiting * cost > acceptable_seconds * f64::from(ready);
+    Queued { requests: 1.0, late: f64::from(u8::from(late)), by: LateCount::Waiting }
 }
 
 impl Memory {
@@ -90,7 +97,9 @@ impl Memory {
         let forecast = self.forecast.get_or_insert_default();
         let lately = forecast.outlook().map_or(1.0, |outlook| outlook.lately);
         let terms = terms(policy, wanted, horizon, lately, &shape, rates).with_clocks(clocks(wanted, now));
-        forecast.tell(queued);
+        let ready = observation.count(ReplicaState::Ready);
+        let waits = |seen: Offered| waits(&seen, ready, shape.cost(rates), terms.acceptable_seconds());
+        forecast.tell(queued.or_else(|| offered.map(waits)));
         forecast.learn(now.timestamp_millis(), work, replicas, &terms);
     }
 }
@@ -108,7 +117,17 @@ mod tests {
     #[test]
     fn what_queued_too_long_since_the_last_round_is_late_and_so_is_what_was_refused() {
         let told = queued(&totals(100.0, 4.0, 1.0), &totals(140.0, 9.0, 3.0));
-        assert_eq!(told, Some(Queued { requests: 42.0, late: 7.0 }));
+        assert_eq!(told, Some(Queued { requests: 42.0, late: 7.0, by: LateCount::QueueTimes }));
+    }
+
+    #[test]
+    fn where_nobody_tells_queue_times_a_round_is_late_while_too_much_waits() {
+        let offered = |waiting| Offered { totals: CountedTotals::default(), waiting };
+        // A request costs 0.3 replica-seconds; four replicas may have 20 of them waiting.
+        assert!(waits(&offered(66.0), 4, 0.3, 5.0).late < 0.5);
+        assert!(waits(&offered(67.0), 4, 0.3, 5.0).late > 0.5);
+        assert!(waits(&offered(1.0), 0, 0.3, 5.0).late > 0.5, "nobody serves it");
+        assert!(waits(&offered(0.0), 0, 0.3, 5.0).late < 0.5);
     }
 
     #[test]
