@@ -1,20 +1,27 @@
 //! A histogram in whole numbers, so that sums don't depend on the order of observations. Pure.
 
+/// Powers of two that a value may lie between, and one more for the end of the last.
+const OCTAVES: usize = u64::BITS as usize + 2;
+
 /// Counts by upper bound, and a sum, in one unit (tokens, or picoseconds).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distribution {
     bounds: Vec<u64>,
+    /// How many bounds have fewer bits than so many: a value is looked for among those with as many as it has itself.
+    shorter: [u16; OCTAVES],
     counts: Vec<u64>,
     above: u64,
     sum: u128,
 }
 
 impl Distribution {
-    /// With these ascending upper bounds; `+Inf` is implied.
+    /// With these ascending upper bounds, of which there are at most thousands; `+Inf` is implied.
     #[must_use]
     pub fn new(bounds: Vec<u64>) -> Self {
         let counts = vec![0; bounds.len()];
-        Self { bounds, counts, above: 0, sum: 0 }
+        let shorter =
+            std::array::from_fn(|bits| bounds.partition_point(|bound| length(*bound) < bits) as u16);
+        Self { bounds, shorter, counts, above: 0, sum: 0 }
     }
 
     /// With bounds in seconds, kept in picoseconds.
@@ -25,7 +32,9 @@ impl Distribution {
 
     /// Observes a value `times` times.
     pub fn observe(&mut self, value: u64, times: u64) {
-        let at = self.bounds.partition_point(|bound| *bound < value);
+        let bits = length(value);
+        let (from, to) = (self.shorter[bits] as usize, self.shorter[bits + 1] as usize);
+        let at = from + self.bounds[from..to].partition_point(|bound| *bound < value);
         match self.counts.get_mut(at) {
             Some(count) => *count += times,
             None => self.above += times,
@@ -55,9 +64,27 @@ impl Distribution {
     }
 }
 
+/// Bits of a number without its leading zeros.
+fn length(value: u64) -> usize {
+    (u64::BITS - value.leading_zeros()) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_is_counted_at_the_first_bound_that_is_not_below_it() {
+        let bounds = vec![0, 1, 3, 4, 5, 31, 32, 33, 1 << 40, u64::MAX - 1];
+        let around = |bound: &u64| [bound.saturating_sub(1), *bound, bound.saturating_add(1)];
+        for value in bounds.iter().flat_map(around).chain([7, 1 << 20, u64::MAX]) {
+            let mut d = Distribution::new(bounds.clone());
+            d.observe(value, 1);
+            let below = bounds.iter().filter(|bound| **bound < value).count();
+            let seen = d.cumulative().filter(|(_, total)| *total == 0).count();
+            assert_eq!(seen, below, "{value}");
+        }
+    }
 
     #[test]
     fn a_value_on_a_bound_counts_below_it() {

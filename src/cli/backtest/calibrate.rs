@@ -1,7 +1,7 @@
 //! `backtest calibrate`: the step law of an engine from a log of its requests, and how far off it is.
 
 use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use crate::backtest::calibrate::{
     Calibration, Compared, GOOD, Known, LawTerms, Limit, RequestLog, StatedLimits, calibrate, score,
 };
 use crate::cli::BadFlag;
+use crate::cli::print::answer;
 use crate::simulate::profile::{BLOCK_TOKENS, EngineSettings};
 
 /// Limits without a bound of sense are slips.
@@ -67,10 +68,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let found = calibrate(&log, stated).map_err(bad)?;
         if args.json { json(&found)? } else { told(&found) }
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    answer(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn json(value: &impl Serialize) -> anyhow::Result<String> {

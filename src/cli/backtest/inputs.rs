@@ -16,6 +16,7 @@ use crate::backtest::trace::gaps::{self, Filled, Measured, Recovered};
 use crate::backtest::trace::prometheus::{self, RangeQuery};
 use crate::backtest::trace::{self, Format, Trace, TraceError};
 use crate::cli::BadFlag;
+use crate::cli::print::aside;
 use crate::config::TlsSettings;
 use crate::config::scenario::{
     PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id, wall_clock,
@@ -251,10 +252,10 @@ fn file(
 /// What is made up is told.
 fn tell(filled: Filled) {
     if filled.missing > 0 {
-        eprintln!(
+        aside(format_args!(
             "note: {} of {} steps were not measured, up to {} in a row: they are taken to be as the one before",
             filled.missing, filled.steps, filled.longest_run
-        );
+        ));
     }
 }
 
