@@ -36,7 +36,11 @@ enum Other {
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    allow_negative_numbers = true
+)]
 pub struct Args {
     #[command(subcommand)]
     other: Option<Other>,

@@ -298,6 +298,7 @@ impl Cluster {
         let request = self.with_cached(index, request, routed.prefix.as_deref());
         let limit = self.settings.queue_limit;
         let Some(engine) = self.replicas[index].engine_mut() else { return false };
+        engine.advance(at);
         if let Some(QueueLimit { most, refusal }) = limit
             && engine.waiting_count() >= most
         {

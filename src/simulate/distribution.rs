@@ -32,14 +32,41 @@ impl Distribution {
 
     /// Observes a value `times` times.
     pub fn observe(&mut self, value: u64, times: u64) {
-        let bits = length(value);
-        let (from, to) = (self.shorter[bits] as usize, self.shorter[bits + 1] as usize);
-        let at = from + self.bounds[from..to].partition_point(|bound| *bound < value);
+        let at = self.place(value);
         match self.counts.get_mut(at) {
             Some(count) => *count += times,
             None => self.above += times,
         }
         self.sum += u128::from(value) * u128::from(times);
+    }
+
+    /// Observes `count` values `times` times each: the first one, and each larger than the one before by `growth`.
+    pub fn observe_run(&mut self, first: u64, growth: u64, count: u64, times: u64) {
+        let mut done = 0;
+        while done < count {
+            let value = first + done * growth;
+            let at = self.place(value);
+            // So many of the rest aren't above that bound either.
+            let here = match self.bounds.get(at) {
+                Some(bound) if growth > 0 => ((bound - value) / growth + 1).min(count - done),
+                _ => count - done,
+            };
+            match self.counts.get_mut(at) {
+                Some(counted) => *counted += here * times,
+                None => self.above += here * times,
+            }
+            done += here;
+        }
+        let steps = u128::from(count) * u128::from(count.saturating_sub(1)) / 2;
+        let sum = u128::from(first) * u128::from(count) + u128::from(growth) * steps;
+        self.sum += sum * u128::from(times);
+    }
+
+    /// The place of the first bound that isn't below a value.
+    fn place(&self, value: u64) -> usize {
+        let bits = length(value);
+        let (from, to) = (self.shorter[bits] as usize, self.shorter[bits + 1] as usize);
+        from + self.bounds[from..to].partition_point(|bound| *bound < value)
     }
 
     /// Each upper bound with the observations at or below it.
@@ -72,6 +99,18 @@ fn length(value: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_values_is_the_values_one_by_one() {
+        let bounds = vec![1, 5, 10, 40];
+        for (first, growth, count) in [(1, 1, 60), (5, 0, 7), (3, 7, 9), (41, 2, 3), (2, 100, 4), (6, 3, 0)] {
+            let (mut run, mut single) =
+                (Distribution::new(bounds.clone()), Distribution::new(bounds.clone()));
+            run.observe_run(first, growth, count, 3);
+            (0..count).for_each(|step| single.observe(first + step * growth, 3));
+            assert_eq!(run, single, "{first} {growth} {count}");
+        }
+    }
 
     #[test]
     fn a_value_is_counted_at_the_first_bound_that_is_not_below_it() {

@@ -6,8 +6,8 @@
 use super::ArrivingRequest;
 use crate::simulate::Moment;
 
-/// Requests that are kept, of 16 bytes each: a usual day of a usual fleet in 64 MB.
-const MOST_KEPT: usize = 4_000_000;
+/// Requests that are kept, of 16 bytes each: a day of twenty replicas in 128 MB.
+const MOST_KEPT: usize = 8_000_000;
 
 /// Requests of a trace.
 #[derive(Clone, Debug)]

@@ -228,7 +228,8 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
         Traffic::Saved(path) => prometheus::read(&whole(path)?, most_slots),
         Traffic::Prometheus(source) => {
             let seconds = most_slots.map(|slots| slots as f64 * SLOT_SECONDS);
-            live::ask(source, seconds).await?.recovered(most_slots)
+            let points = live::ask(source, seconds).await?;
+            points.recovered(most_slots).map_err(|told| format!("{told}, {}", live::query(source)))
         }
     };
     let Recovered { trace, filled, begins_seconds } = recovered.map_err(bad)?;
@@ -242,11 +243,19 @@ fn file(
     format: Option<Format>,
     most_slots: Option<usize>,
 ) -> anyhow::Result<Trace> {
-    let opened = File::open(path).with_context(|| path.display().to_string())?;
+    let opened = opened(path, &traffic.named())?;
     trace::read_as(BufReader::new(opened), format, most_slots).map_err(|error| match error {
         TraceError::Io(error) => anyhow::Error::new(error).context(path.display().to_string()),
         bad @ TraceError::Bad { .. } => BadFlag(format!("{}: {bad}", traffic.named())).into(),
     })
+}
+
+/// A file; `named` is what its user calls it. A folder is a slip that another try won't mend.
+pub(super) fn opened(path: &Path, named: &str) -> anyhow::Result<File> {
+    if path.is_dir() {
+        return Err(BadFlag(format!("{named}: a folder: name a file in it")).into());
+    }
+    File::open(path).with_context(|| path.display().to_string())
 }
 
 /// What is made up is told.
@@ -262,7 +271,10 @@ fn tell(filled: Filled) {
 fn whole(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
     let mut text = Vec::new();
-    File::open(path).with_context(named)?.take(MOST_JSON_BYTES).read_to_end(&mut text).with_context(named)?;
+    opened(path, &format!("prometheus {}", path.display()))?
+        .take(MOST_JSON_BYTES)
+        .read_to_end(&mut text)
+        .with_context(named)?;
     if text.len() as u64 == MOST_JSON_BYTES {
         return Err(BadFlag(format!("{}: larger than 512 MiB: ask for a longer step", path.display())).into());
     }

@@ -1,7 +1,8 @@
 //! What every request asks of every replica, side by side in memory. Pure.
 //!
-//! Tens of millions of requests look at tens of replicas each: whose step has ended by now, who is listed, who has the
-//! fewest in flight. A replica is kilobytes; of each only this is looked at.
+//! Tens of millions of requests look at tens of replicas each: who is listed, who has the fewest in flight. A replica is
+//! kilobytes; of each only this is looked at. An engine is run when somebody may have left it by now, or somebody comes, and
+//! not for every request that goes elsewhere: so it makes runs of steps, and not single ones.
 
 use super::Cluster;
 use crate::simulate::engine_model::EngineModel;
@@ -11,7 +12,7 @@ use crate::simulate::replica::{Life, Replica};
 /// A replica as a router sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::simulate) struct Lane {
-    /// Until then its engine need not be run: when the step in flight ends.
+    /// Until then its engine need not be run: nothing that a router asks of it changes.
     due: Moment,
     /// Until then the router sends to it.
     listed_until: Moment,
@@ -31,7 +32,7 @@ impl Lane {
         let may_be_listed = matches!(replica.life(), Life::Ready | Life::Terminating { .. });
         let engine = replica.engine().filter(|_| may_be_listed);
         Self {
-            due: engine.and_then(EngineModel::next_step_end).unwrap_or(Moment::END),
+            due: engine.and_then(EngineModel::unchanged_until).unwrap_or(Moment::END),
             listed_until,
             outstanding: replica.outstanding(),
         }

@@ -89,6 +89,40 @@ impl Decoders {
         self.begin_block[self.steps as usize % REMAINDERS]
     }
 
+    /// Do so many steps, whenever they begin, surely take no more than so many blocks?
+    pub(super) fn have_room(&self, blocks: u32, steps: u64) -> bool {
+        // Each of them begins a block once in as many steps as a block has tokens.
+        (steps / REMAINDERS as u64 + 1) * self.count as u64 <= u64::from(blocks)
+    }
+
+    /// How many steps, up to `most`, take no more than so many blocks.
+    pub(super) fn steps_within(&self, blocks: u32, most: u64) -> u64 {
+        if self.have_room(blocks, most) {
+            return most;
+        }
+        let (mut steps, mut left) = (0, blocks);
+        while steps < most {
+            let wanted = self.begin_block[(self.steps + steps) as usize % REMAINDERS];
+            if wanted > left {
+                break;
+            }
+            left -= wanted;
+            steps += 1;
+        }
+        steps
+    }
+
+    /// They made so many tokens each; the blocks that they took for them.
+    pub(super) fn steps(&mut self, count: u64) -> u32 {
+        let whole_rounds = (count / REMAINDERS as u64) as u32 * self.count as u32;
+        let rest = (0..count % REMAINDERS as u64)
+            .map(|step| self.begin_block[(self.steps + step) as usize % REMAINDERS]);
+        let blocks = whole_rounds + rest.sum::<u32>();
+        self.steps += count;
+        self.context += count * self.count as u64;
+        blocks
+    }
+
     /// They made a token each.
     pub(super) fn step(&mut self) {
         self.steps += 1;

@@ -59,6 +59,9 @@ impl RangeQuery {
         }
         let (begins, ends) = (from.timestamp(), to.timestamp());
         let step = step.as_secs().cast_signed();
+        if ends <= begins {
+            return Err("the range ends before it begins".to_owned());
+        }
         if ends - begins < 2 * step {
             return Err("the range is shorter than two steps".to_owned());
         }

@@ -71,9 +71,14 @@ fn place(source: &PrometheusSource, (at, all): (usize, usize), chunk: Chunk) -> 
         write!(told, ", chunk {at} of {all} ({} to {})", time(chunk.begins), time(chunk.ends))
             .unwrap_or_default();
     }
-    let query = source.range.query().split_whitespace().collect::<Vec<_>>().join(" ");
-    write!(told, ", query `{}`", shortened(&query, MOST_LETTERS)).unwrap_or_default();
+    write!(told, ", {}", query(source)).unwrap_or_default();
     told
+}
+
+/// What was asked, in one line: a model that nobody has is only seen there.
+pub(super) fn query(source: &PrometheusSource) -> String {
+    let query = source.range.query().split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("query `{}`", shortened(&query, MOST_LETTERS))
 }
 
 fn time(seconds: i64) -> String {
