@@ -8,6 +8,7 @@ pub mod backtest;
 pub mod check;
 pub mod demo;
 pub mod explain;
+pub mod print;
 pub mod read;
 pub mod schema;
 pub mod serve;

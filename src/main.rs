@@ -8,7 +8,7 @@ use keda_vllm_scaler::cli;
 
 fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        eprintln!("error: a TLS provider is already installed");
+        cli::print::aside(format_args!("error: a TLS provider is already installed"));
         return ExitCode::FAILURE;
     }
     let cli = match cli::Cli::try_parse() {
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: the runtime doesn't start: {error}");
+            cli::print::aside(format_args!("error: the runtime doesn't start: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            cli::print::aside(format_args!("error: {error:#}"));
             cli::failed(&error)
         }
     }

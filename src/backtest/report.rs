@@ -18,6 +18,7 @@ use crate::units::format_span;
 
 mod axis;
 mod csv;
+mod document;
 mod lesson;
 mod page;
 mod plot;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! arrivals  a trace's slots, or requests by name -> requests in the order of time
+//! drawn     those of a trace, once for all rows
 //! capacity  the largest steady load of one replica: what "N replicas' worth" means
 //! fleet     the simulated cluster, what its router counts, and what became of each request   score  what that came to
 //! scaler    scrape -> TierWindow -> learn, decide, record -> KEDA and the HPA -> the cluster
@@ -29,6 +30,7 @@ use crate::simulate::{ClusterSettings, Moment};
 
 pub mod arrivals;
 pub mod capacity;
+mod drawn;
 pub mod fleet;
 pub mod pools;
 mod report;

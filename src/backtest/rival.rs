@@ -28,7 +28,7 @@ pub struct Seen {
     pub offered: Rates,
     /// What the fleet served in the slot.
     pub served: Rates,
-    /// 95th percentile of the time to first token of the last minute, seconds.
+    /// 95th percentile of the time to first token of the last minute, seconds; told to those that go by it.
     pub first_token_p95_seconds: Option<f64>,
     /// Mean time between tokens of the last minute, seconds.
     pub inter_token_seconds: Option<f64>,
@@ -108,6 +108,12 @@ pub trait Rival {
 
     /// The HPA behind it; None for those that write replica counts themselves.
     fn chain(&self, min: u32, max: u32) -> Option<AutoscalerSettings>;
+
+    /// Does it go by [`Seen::first_token_p95_seconds`]? It isn't told to anybody else: a percentile of a minute's requests
+    /// in every slot costs as much as their engines.
+    fn goes_by_first_tokens(&self) -> bool {
+        false
+    }
 
     /// One slot: what it wants, from what is seen now and what it remembers.
     fn wish(&mut self, now: Moment, seen: &Seen) -> Wish;

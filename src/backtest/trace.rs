@@ -255,6 +255,15 @@ mod tests {
     }
 
     #[test]
+    fn empty_lines_without_an_end_are_refused_and_a_few_are_passed_over() {
+        refused(
+            &format!("0,1,1,1\n{}", "\n".repeat(100_000)),
+            "line 10003: more than 10000 empty lines in a row",
+        );
+        assert_eq!(of(&format!("0,1,1,1\n{}5,1,1,1\n", "\n".repeat(1000))).unwrap().rows, 2);
+    }
+
+    #[test]
     fn a_trace_longer_than_400_days_is_refused_and_its_beginning_can_be_taken() {
         let rows = (0..402).map(|day| format!("{},1,0,0", day * 86_400)).collect::<Vec<_>>().join("\n");
         refused(&rows, "line 402: the trace is longer than 400 days");

@@ -1,25 +1,26 @@
 //! The command `backtest`: what a trace would have cost under these policies, under others, and with hindsight.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 
 use super::BadFlag;
+use super::print::{answer, aside};
 use crate::backtest::{Backtest, Report};
 use crate::config::scenario::wall_clock;
 
 mod calibrate;
 mod inputs;
 mod lesson;
+mod page_file;
 mod plan;
 mod progress;
 mod replay;
 mod requests;
 
 use inputs::{TrafficDetails, TrafficFlags};
+use page_file::PageFile;
 use plan::Plan;
 use progress::with_progress;
 use requests::{Fidelity, Profile};
@@ -35,7 +36,11 @@ enum Other {
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    allow_negative_numbers = true
+)]
 pub struct Args {
     #[command(subcommand)]
     other: Option<Other>,
@@ -123,35 +128,23 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return replay::run(recording, args.json);
     }
     let plan = Plan::of(args)?;
-    if let Some(file) = &args.report {
-        can_be_written(file)?;
-    }
+    let page = args.report.as_deref().map(|file| PageFile::new("--report", file)).transpose()?;
     let report = match args.fidelity {
         Fidelity::Fluid => fluid(plan).await?,
         Fidelity::Requests => requests::run(args, plan).await?,
     };
-    if let Some(file) = &args.report {
-        std::fs::write(file, report.page()).with_context(|| file.display().to_string())?;
-    }
     let text = match (args.json, args.csv) {
         (true, _) => format!("{}\n", serde_json::to_string_pretty(&report)?),
         (_, true) => report.csv(),
         _ => report.table(),
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `backtest --json | head` is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
+    // What was played for minutes is told wherever it can be: the page must not take the table with it, nor the table it.
+    let answered = answer(&text);
+    if let Some(page) = page {
+        page.write(&report.page())?;
     }
-}
-
-/// Told before minutes of playing, not after them.
-fn can_be_written(file: &Path) -> anyhow::Result<()> {
-    if file.is_dir() {
-        return Err(BadFlag(format!("--report {}: a folder: name a file in it", file.display())).into());
-    }
-    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or_else(|| Path::new("."));
-    std::fs::metadata(folder).with_context(|| file.display().to_string()).map(drop)
+    answered?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn fluid(plan: Plan) -> anyhow::Result<Report> {
@@ -163,7 +156,7 @@ async fn fluid(plan: Plan) -> anyhow::Result<Report> {
         Backtest::new(&trace, settings).map_err(|error| BadFlag(format!("{}: {error}", traffic.named())))?;
     drop(trace);
     for warning in backtest.warnings() {
-        eprintln!("warning: {warning}");
+        aside(format_args!("warning: {warning}"));
     }
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Ok(with_progress(|| backtest.progress(), || backtest.run(threads)))

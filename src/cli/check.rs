@@ -1,12 +1,12 @@
 //! The command `check`: a configuration file, without a network.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
 
 use super::EXIT_USAGE;
+use super::print::answer;
 use crate::clock::Clock;
 use crate::config::{self, LoadError, Problem};
 
@@ -37,7 +37,7 @@ struct Report {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let report = check(&args.file)?;
     let text = if args.json { as_json(&args.file, &report) } else { as_text(&args.file, &report) };
-    std::io::stdout().write_all(text.as_bytes())?;
+    answer(&text)?;
     let failed = !report.problems.is_empty() || (args.strict && !report.warnings.is_empty());
     Ok(if failed { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS })
 }

@@ -3,12 +3,13 @@
 //! Simulated vLLM replicas with real sockets and pages, the real server, and a stand-in for KEDA and the HPA that asks it
 //! over real gRPC; one weekday of traffic, at 60 times life. At its end the same arrivals under a plain KV target.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
 use super::BadFlag;
+use super::print::answer;
 use crate::simulate::world::Outcome;
 use crate::supervise::Signals;
 use crate::units::format_span;
@@ -33,40 +34,33 @@ use session::{End, Session, Settings};
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.checked().map_err(BadFlag)?;
     if options.print_config {
-        return print(&file::text(&options.tier, file::ROUTER_STAND_IN));
+        answer(&file::text(&options.tier, file::ROUTER_STAND_IN))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut signals = Signals::of_the_process().context("signals can't be watched")?;
     let tui = !options.no_tui && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let session = Session::start(Settings::from(&options)).await?;
-    println!("page     {}", session.page_url());
-    println!("gRPC     {}  (KEDA's ExternalScaler)", session.grpc_address());
-    println!(
-        "running  {} from {} at {}x; Ctrl-C or SIGTERM ends it with a comparison",
+    answer(&format!(
+        "page     {}\ngRPC     {}  (KEDA's ExternalScaler)\nrunning  {} from {} at {}x; Ctrl-C or SIGTERM ends it with a comparison\n",
+        session.page_url(),
+        session.grpc_address(),
         format_span(options.run_for),
         options.start,
         options.speed
-    );
+    ))?;
     let session = if tui {
         view::run(session, &mut signals).await?
     } else {
         lines::run(session, options.every, &mut signals).await
     };
     let end = session.stop().await;
-    println!("\nplaying the same arrivals under a plain KV target; Ctrl-C leaves it out ...");
+    answer("\nplaying the same arrivals under a plain KV target; Ctrl-C leaves it out ...\n")?;
     let rival = rival_unless_interrupted(end.clone(), &mut signals).await;
-    println!("\n{}", compare::table(&end.outcome, rival.as_ref()));
+    answer(&format!("\n{}\n", compare::table(&end.outcome, rival.as_ref())))?;
     if let Some(note) = compare::pace_note(end.slowest_pace, options.speed) {
-        println!("{note}");
+        answer(&format!("{note}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `demo --print-config | head` is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }
 
 /// Computes on a thread of its own, which an impatient end of the process need not wait for.

@@ -1,6 +1,6 @@
 //! The command `explain`: why tiers are answered what they are, asked of a running scaler over HTTP.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ mod style;
 mod view;
 
 use super::BadFlag;
+use super::print::answer;
 use style::Style;
 use view::{Error, Tier, Tiers};
 
@@ -57,11 +58,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             if args.json { pretty(&body)? } else { render::one(&parse::<Tier>(&body)?, style) }
         }
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `explain | head` closes the pipe: that is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    answer(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 struct Server {

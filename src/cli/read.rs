@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 
 use super::BadFlag;
+use super::print::answer;
 use crate::config::{self, TlsSettings};
 use crate::engines::read_page;
 use crate::scrape::{Client, ClientSettings, Page, ScrapeError};
@@ -63,14 +64,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_context(|| source.to_string())?;
     let mut text = if args.json { serde_json::to_string_pretty(&read)? } else { show::page(&read) };
     text.push('\n');
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // `read ... | head` is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        written => {
-            written?;
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    answer(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where a page is.

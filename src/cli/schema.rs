@@ -1,8 +1,8 @@
 //! The command `schema`: the shape of the configuration file, for editors and for people.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
+use super::print::answer;
 use crate::config::schema;
 
 /// Arguments.
@@ -16,15 +16,9 @@ pub struct Args {
 /// Prints the JSON Schema.
 ///
 /// # Errors
-/// When standard output is closed.
+/// When standard output can't be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = if args.markdown { schema::markdown() } else { format!("{:#}\n", schema::json_schema()) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `schema | head` is no failure.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        written => {
-            written?;
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    answer(&text)?;
+    Ok(ExitCode::SUCCESS)
 }

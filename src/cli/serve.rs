@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tracing::{info, warn};
 
+use super::print::aside;
 use super::{BadFlag, EXIT_USAGE};
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
@@ -44,14 +45,14 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(LoadError::Io(error)) => return Err(error).with_context(|| file.display().to_string()),
         Err(error) => {
-            eprintln!("error: {}: {error}", file.display());
+            aside(format_args!("error: {}: {error}", file.display()));
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
     let missing = config::missing_files(&config);
     if !missing.is_empty() {
         for problem in missing {
-            eprintln!("error: {}: {problem}", file.display());
+            aside(format_args!("error: {}: {problem}", file.display()));
         }
         return Ok(ExitCode::from(EXIT_USAGE));
     }

@@ -11,7 +11,7 @@ use super::moment::Moment;
 use super::profile::{BLOCK_TOKENS, EngineSettings};
 use super::replica::{Life, Replica};
 use super::router::{MOST_OUTSTANDING, Routed, Router, Routing};
-use super::start::{NODE_RETRY, StartStages, StartTrouble, spread};
+use super::start::{StartStages, StartTrouble, spread};
 use crate::supply::Discovered;
 
 /// How the cluster behaves.
@@ -87,6 +87,7 @@ pub struct Supply {
 pub struct Cluster {
     settings: ClusterSettings,
     replicas: Vec<Replica>,
+    lanes: Lanes,
     router: Router,
     /// The scale target's `spec.replicas`.
     spec: u32,
@@ -109,10 +110,11 @@ impl Cluster {
         let replicas = (0..u64::from(ready))
             .map(|number| Replica::already_ready(number, Moment::START, settings.engine).with_prefixes(room))
             .collect();
-        Self {
+        let mut cluster = Self {
             router: Router::new(settings.routing),
             settings,
             replicas,
+            lanes: Lanes::default(),
             spec: ready,
             created: u64::from(ready),
             starts: 0,
@@ -121,7 +123,9 @@ impl Cluster {
             replica_seconds: 0.0,
             gone: Gone::default(),
             events: Vec::new(),
-        }
+        };
+        cluster.lanes_are_stale();
+        cluster
     }
 
     /// How it behaves.
@@ -143,6 +147,7 @@ impl Cluster {
 
     /// A pod by its UID.
     pub fn replica_mut(&mut self, id: &str) -> Option<&mut Replica> {
+        self.lanes_are_stale();
         self.replicas.iter_mut().find(|replica| replica.id == id)
     }
 
@@ -216,6 +221,7 @@ impl Cluster {
     /// Sets `spec.replicas`, as the scale subresource does.
     pub fn scale(&mut self, at: Moment, replicas: u32) {
         self.advance(at);
+        self.lanes_are_stale();
         self.spec = replicas;
         let mut surplus = self.status().saturating_sub(replicas);
         while self.status() < replicas {
@@ -249,6 +255,7 @@ impl Cluster {
     /// All that is in the engines is cut off, as when every connection to them breaks.
     pub fn cut_off(&mut self, at: Moment) {
         self.advance(at);
+        self.lanes_are_stale();
         for replica in &mut self.replicas {
             if let Some(engine) = replica.engine_mut() {
                 engine.abort(at);
@@ -259,6 +266,7 @@ impl Cluster {
     /// Brings everything to `to`.
     pub fn advance(&mut self, to: Moment) {
         self.advance_lives(to);
+        self.lanes_are_stale();
         for replica in &mut self.replicas {
             if let Some(engine) = replica.engine_mut() {
                 engine.advance(to);
@@ -267,70 +275,16 @@ impl Cluster {
         self.bury_the_drained();
     }
 
-    /// Pods change their lives in the order of time: a router that holds requests sends them the moment one is ready.
-    fn advance_lives(&mut self, to: Moment) {
-        while let Some(at) = self.next_change.filter(|at| *at <= to) {
-            self.now = self.now.max(at);
-            self.end_the_overdue(at);
-            self.step_lives(at);
-            self.note_next_change();
-            while self.replicas.iter().any(Replica::serves) {
-                let Some(routed) = self.router.release() else { break };
-                let request = routed.request;
-                if !self.route(routed, at) {
-                    self.turn_away(request, at);
-                }
-            }
-        }
-        self.now = self.now.max(to);
-    }
-
-    /// Those whose part of life ends now begin the next one, the oldest pod first: it has the first claim on a node.
-    fn step_lives(&mut self, at: Moment) {
-        let (seed, engine) = (self.settings.seed, self.settings.engine);
-        for index in 0..self.replicas.len() {
-            let due = self.replicas[index].next_change().is_some_and(|change| change <= at);
-            if !due {
-                continue;
-            }
-            if matches!(self.replicas[index].life(), Life::Pending { .. }) {
-                match self.no_node(at) {
-                    Some((why, again)) => self.replicas[index].refuse(why, again),
-                    None => self.replicas[index].bind(at),
-                }
-                continue;
-            }
-            let replica = &mut self.replicas[index];
-            let crashes = self.settings.trouble.fails(seed, replica.number(), replica.restarts());
-            replica.go_on(at, engine, crashes);
-        }
-    }
-
-    /// Why no node can be had now, and when to try again.
-    fn no_node(&self, at: Moment) -> Option<(&'static str, Moment)> {
-        let trouble = &self.settings.trouble;
-        if let Some(until) = trouble.stock_out(at) {
-            return Some(("the cloud has no such node in stock", until));
-        }
-        let quota = trouble.quota?;
-        let held = self.replicas.iter().filter(|replica| replica.has_node()).count();
-        (held >= quota as usize).then(|| ("the GPU quota is used up", at.plus(NODE_RETRY)))
-    }
-
     fn turn_away(&mut self, request: Request, at: Moment) {
         self.events.push(EngineEvent { request, at, kind: EventKind::TurnedAway });
     }
 
     /// Sends it on; false where nobody takes it.
     fn route(&mut self, routed: Routed, at: Moment) -> bool {
-        for replica in &mut self.replicas {
-            let may_be_listed = matches!(replica.life(), Life::Ready | Life::Terminating { .. });
-            if let Some(engine) = replica.engine_mut().filter(|_| may_be_listed) {
-                engine.advance(at);
-            }
-        }
         let request = routed.request;
-        let Some(index) = self.router.choose(&self.replicas, routed.prefix.as_deref(), at) else {
+        self.run_lanes(at);
+        let lanes = self.lanes.as_slice();
+        let Some(index) = self.router.choose(&self.replicas, lanes, routed.prefix.as_deref(), at) else {
             return self.router.hold(routed);
         };
         if !self.replicas[index].serves() {
@@ -344,6 +298,7 @@ impl Cluster {
         let request = self.with_cached(index, request, routed.prefix.as_deref());
         let limit = self.settings.queue_limit;
         let Some(engine) = self.replicas[index].engine_mut() else { return false };
+        engine.advance(at);
         if let Some(QueueLimit { most, refusal }) = limit
             && engine.waiting_count() >= most
         {
@@ -351,6 +306,7 @@ impl Cluster {
             return false;
         }
         engine.arrive(request, at);
+        self.note_lane(index);
         true
     }
 
@@ -380,8 +336,12 @@ impl Cluster {
     }
 }
 
+mod lanes;
+mod lives;
 mod removal;
 
+pub(super) use lanes::Lane;
+use lanes::Lanes;
 pub use removal::{Gone, Removal};
 
 /// What an engine has room for.

@@ -8,7 +8,6 @@
 //!
 //! Invariant: every request that arrived is waiting, running, finished, refused or aborted.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::engine_metrics::{EngineMetrics, Gauges};
@@ -17,12 +16,14 @@ use super::profile::{BLOCK_TOKENS, EngineSettings};
 
 mod decoders;
 mod sequence;
+mod short_cut;
 mod step;
-mod unserved;
+mod waiting;
 
 use decoders::Decoders;
 use sequence::Sequence;
 use step::StepSum;
+use waiting::Waiting;
 
 /// A request as a client sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +72,10 @@ pub enum EventKind {
 #[derive(Clone, Debug)]
 pub struct EngineModel {
     settings: EngineSettings,
-    waiting: VecDeque<Sequence>,
-    /// Prompt tokens of those: a sum over a long queue in every slot would be most of the work.
-    waiting_prompt_tokens: u64,
-    /// In the order of admission. The first of them may be counted by `decoders` instead of kept up to date here.
-    running: Vec<Sequence>,
+    waiting: Waiting,
+    /// The running batch in the order of admission: first those that are only counted, then all others.
     decoders: Decoders,
+    tail: Vec<Sequence>,
     free_blocks: u32,
     /// Requests that the step in flight left waiting. What arrives meanwhile is no backlog yet, and vLLM's gauge doesn't
     /// count it: its scheduler takes new requests in between steps, and tells of those that it then left.
@@ -102,10 +101,9 @@ impl EngineModel {
     pub fn new(settings: EngineSettings, now: Moment) -> Self {
         Self {
             settings,
-            waiting: VecDeque::new(),
-            waiting_prompt_tokens: 0,
-            running: Vec::new(),
-            decoders: Decoders::default(),
+            waiting: Waiting::default(),
+            decoders: Decoders::new(),
+            tail: Vec::new(),
             free_blocks: settings.usable_blocks(),
             left_waiting: 0,
             step_began: now,
@@ -142,7 +140,7 @@ impl EngineModel {
     /// Requests in the engine, running or waiting, right now (not as of the last step).
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.running.len() + self.waiting.len()
+        self.running() + self.waiting.len()
     }
 
     /// Since when there has been nothing to do; None while there is.
@@ -179,8 +177,7 @@ impl EngineModel {
             self.events.push(EngineEvent { request, at: now, kind: EventKind::Refused });
             return;
         }
-        self.waiting_prompt_tokens += u64::from(request.input);
-        self.waiting.push_back(Sequence::queued(request, now));
+        self.waiting.arrived(request, now);
         if self.step_ends.is_none() {
             self.begin_step(now);
         }
@@ -207,17 +204,14 @@ impl EngineModel {
     /// Stops the engine: everything in it is aborted. vLLM doesn't count these anywhere.
     pub fn abort(&mut self, at: Moment) {
         self.advance(at);
-        self.waiting_prompt_tokens = 0;
-        let aborted = self.running.drain(..).chain(self.waiting.drain(..));
-        self.events.extend(aborted.map(|s| EngineEvent {
-            request: s.request,
-            at: self.now,
-            kind: EventKind::Aborted,
-        }));
+        let at = self.now;
+        self.settle(at);
+        let running = self.tail.drain(..).map(|sequence| sequence.request);
+        let aborted = running.chain(self.waiting.drain());
+        self.events.extend(aborted.map(|request| EngineEvent { request, at, kind: EventKind::Aborted }));
         if self.step_ends.take().is_some() {
             self.busy_picos += self.now.picos_since(self.step_began);
         }
-        self.decoders.clear();
         self.left_waiting = 0;
         self.owed_picos = 0;
         self.free_blocks = self.settings.usable_blocks();
@@ -228,11 +222,11 @@ impl EngineModel {
     /// Schedules a step that begins `at`; none when there is nothing to do.
     fn begin_step(&mut self, at: Moment) {
         let mut step = StepSum { budget: self.settings.token_budget, ..StepSum::default() };
-        let counted = self.schedule_counted(&mut step);
-        if !counted {
+        let preempted = self.schedule_counted(&mut step, at).unwrap_or_else(|| {
             self.settle(at);
-        }
-        if counted || !self.schedule_running(&mut step) {
+            self.schedule_running(&mut step, at)
+        });
+        if !preempted {
             self.admit_waiting(&mut step, at);
         }
         self.left_waiting = self.waiting.len() as u32;
@@ -248,19 +242,19 @@ impl EngineModel {
     }
 
     /// Gives running requests their tokens, in order. True when one had to be preempted.
-    fn schedule_running(&mut self, step: &mut StepSum) -> bool {
+    fn schedule_running(&mut self, step: &mut StepSum, at: Moment) -> bool {
         let mut preempted = false;
         let mut index = 0;
-        while index < self.running.len() {
-            let sequence = &self.running[index];
+        while index < self.tail.len() {
+            let sequence = &self.tail[index];
             let tokens = sequence.pending().min(step.budget);
             let wanted = blocks_for(sequence.computed + tokens).saturating_sub(sequence.blocks);
-            while self.free_blocks < wanted && self.running.len() > index {
-                self.preempt_last();
+            while self.free_blocks < wanted && self.tail.len() > index {
+                self.preempt_last(at);
                 preempted = true;
             }
             // It was itself the last one.
-            let Some(sequence) = self.running.get_mut(index) else { break };
+            let Some(sequence) = self.tail.get_mut(index) else { break };
             self.free_blocks -= wanted;
             sequence.blocks += wanted;
             step.add(sequence, tokens);
@@ -269,24 +263,22 @@ impl EngineModel {
         preempted
     }
 
-    /// Takes the last running request out; what it had computed is lost.
-    fn preempt_last(&mut self) {
-        let Some(mut last) = self.running.pop() else { return };
+    /// Takes the last running request out; what it had computed is lost. The last step ended `at`.
+    fn preempt_last(&mut self, at: Moment) {
+        let Some(mut last) = self.tail.pop().or_else(|| self.decoders.pop_last(at)) else { return };
         self.free_blocks += last.blocks;
         last.blocks = 0;
         last.computed = 0;
         last.scheduled = 0;
         last.preemptions += 1;
         self.metrics.preemptions += 1;
-        self.waiting_prompt_tokens += u64::from(last.request.input);
-        self.waiting.push_front(last);
+        self.waiting.preempted(last);
     }
 
     /// Takes waiting requests into the running batch while there is room.
     fn admit_waiting(&mut self, step: &mut StepSum, at: Moment) {
         while step.budget > 0 && self.front_fits() {
-            let Some(mut sequence) = self.waiting.pop_front() else { return };
-            self.waiting_prompt_tokens -= u64::from(sequence.request.input);
+            let Some(mut sequence) = self.waiting.pop() else { return };
             let cached = sequence.request.cached.min(sequence.known() - 1);
             sequence.computed = cached;
             let tokens = sequence.pending().min(step.budget);
@@ -299,16 +291,20 @@ impl EngineModel {
                 self.events.push(EngineEvent { request: sequence.request, at, kind: EventKind::Admitted });
             }
             step.add(&mut sequence, tokens);
-            self.running.push(sequence);
+            self.tail.push(sequence);
         }
     }
 
     /// Is there a waiting request, a free sequence slot, and room for the whole of its tokens?
     fn front_fits(&self) -> bool {
-        self.waiting.front().is_some_and(|front| {
-            self.running.len() < self.settings.max_num_seqs as usize
-                && blocks_for(front.known()) <= self.free_blocks
+        self.waiting.next_tokens().is_some_and(|tokens| {
+            self.running() < self.settings.max_num_seqs as usize && blocks_for(tokens) <= self.free_blocks
         })
+    }
+
+    /// Requests in the running batch.
+    fn running(&self) -> usize {
+        self.decoders.len() + self.tail.len()
     }
 
     /// Ends the step in flight: tokens come out, finished requests leave.
@@ -316,8 +312,8 @@ impl EngineModel {
         self.busy_picos += at.picos_since(self.step_began);
         let mut tokens_out = self.finish_decoders(at);
         let mut prompt_tokens_done = 0_u64;
-        let mut index = self.decoders.len();
-        while let Some(sequence) = self.running.get_mut(index) {
+        let mut index = 0;
+        while let Some(sequence) = self.tail.get_mut(index) {
             sequence.computed += sequence.scheduled;
             let worked = std::mem::take(&mut sequence.scheduled) > 0;
             if !worked || sequence.pending() > 0 {
@@ -341,8 +337,8 @@ impl EngineModel {
                 index += 1;
                 continue;
             }
-            let finished = self.running.remove(index);
-            self.leave(&finished, finished.blocks, at);
+            let finished = self.tail.remove(index);
+            self.leave(&finished, at);
         }
         self.metrics.generation_tokens += tokens_out;
         if tokens_out > 0 {
@@ -355,15 +351,15 @@ impl EngineModel {
     }
 
     /// A request is done and gives its blocks back.
-    fn leave(&mut self, finished: &Sequence, blocks: u32, at: Moment) {
-        self.free_blocks += blocks;
+    fn leave(&mut self, finished: &Sequence, at: Moment) {
+        self.free_blocks += finished.blocks;
         self.metrics.finished(&finished.as_finished(at));
         self.events.push(EngineEvent { request: finished.request, at, kind: EventKind::Finished });
     }
 
     fn note_gauges(&mut self) {
         self.metrics.gauges = Gauges {
-            running: self.running.len() as u32,
+            running: self.running() as u32,
             waiting: self.left_waiting,
             used_blocks: self.settings.usable_blocks() - self.free_blocks,
         };

@@ -18,6 +18,9 @@ impl Moment {
     /// The beginning.
     pub const START: Self = Self(0);
 
+    /// Later than everything.
+    pub const END: Self = Self(u64::MAX);
+
     /// So many seconds after the beginning; negative and not-a-number are the beginning.
     #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {

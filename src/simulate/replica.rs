@@ -179,14 +179,9 @@ impl Replica {
         self.life == Life::Ready
     }
 
-    /// Does the router send to it? What has drained is gone, whenever that is noticed. Advance its engine to `at` first.
-    #[must_use]
-    pub fn is_listed(&self, at: Moment) -> bool {
-        match self.life {
-            Life::Ready => true,
-            Life::Terminating { .. } => at < self.listed_until && self.drained_at().is_none(),
-            Life::Pending { .. } | Life::Starting { .. } | Life::Leaving { .. } => false,
-        }
+    /// Until when the router still sends to it, once it is told to go.
+    pub(super) fn listed_until(&self) -> Moment {
+        self.listed_until
     }
 
     /// Is its process listening? A draining vLLM still answers `/metrics`.

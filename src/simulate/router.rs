@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
+use super::cluster::Lane;
 use super::engine_model::Request;
 use super::moment::Moment;
 use super::prefix::PrefixHashes;
@@ -97,45 +98,48 @@ impl Router {
     pub(super) fn choose(
         &mut self,
         replicas: &[Replica],
+        lanes: &[Lane],
         prefix: Option<&[u64]>,
         at: Moment,
     ) -> Option<usize> {
-        let listed: Vec<usize> = (0..replicas.len()).filter(|index| replicas[*index].is_listed(at)).collect();
+        let listed = || (0..lanes.len()).filter(|index| lanes[*index].is_listed(at));
         let first = prefix.and_then(|hashes| hashes.first().copied());
         match (self.routing, prefix, first) {
-            (Routing::RoundRobin, ..) => self.next_in_turn(&listed),
-            (Routing::PrefixHash, _, Some(hash)) => rendezvous(replicas, &listed, hash),
+            (Routing::RoundRobin, ..) => self.next_in_turn(listed()),
+            (Routing::PrefixHash, _, Some(hash)) => rendezvous(replicas, listed(), hash),
             (Routing::Scored { prefix_weight }, Some(hashes), Some(_)) => {
-                self.best_scored(replicas, &listed, hashes, prefix_weight)
+                self.best_scored((replicas, lanes), &listed().collect::<Vec<_>>(), hashes, prefix_weight)
             }
-            _ => self.least_outstanding(replicas, &listed),
+            _ => self.least_outstanding(lanes, listed()),
         }
     }
 
-    fn next_in_turn(&mut self, listed: &[usize]) -> Option<usize> {
-        self.turn = (self.turn + 1) % listed.len().max(1);
-        listed.get(self.turn).copied()
+    fn next_in_turn(&mut self, mut listed: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+        self.turn = (self.turn + 1) % listed.clone().count().max(1);
+        listed.nth(self.turn)
     }
 
-    fn least_outstanding(&mut self, replicas: &[Replica], listed: &[usize]) -> Option<usize> {
-        let count = listed.len();
+    fn least_outstanding(
+        &mut self,
+        lanes: &[Lane],
+        listed: impl Iterator<Item = usize> + Clone,
+    ) -> Option<usize> {
+        let count = listed.clone().count();
         self.turn = (self.turn + 1) % count.max(1);
         // Equals take turns: the first at or after the turn wins.
-        let rotated = |place: usize| (place + count - self.turn) % count;
-        let placed = listed.iter().copied().enumerate();
-        placed
-            .min_by_key(|(place, index)| (replicas[*index].outstanding(), rotated(*place)))
-            .map(|(_, index)| index)
+        let order = |place: usize| (place < self.turn, place);
+        let placed = listed.enumerate();
+        placed.min_by_key(|(place, index)| (lanes[*index].outstanding, order(*place))).map(|(_, index)| index)
     }
 
     fn best_scored(
         &mut self,
-        replicas: &[Replica],
+        (replicas, lanes): (&[Replica], &[Lane]),
         listed: &[usize],
         hashes: &[u64],
         prefix_weight: f64,
     ) -> Option<usize> {
-        let load = |index: usize| replicas[index].outstanding() as f64;
+        let load = |index: usize| lanes[index].outstanding as f64;
         let least = listed.iter().map(|index| load(*index)).fold(f64::INFINITY, f64::min);
         let most = listed.iter().map(|index| load(*index)).fold(0.0, f64::max);
         self.turn = (self.turn + 1) % listed.len().max(1);
@@ -171,8 +175,8 @@ impl Router {
 }
 
 /// Highest random weight: a replica that comes or goes moves its own share of the prefixes alone.
-fn rendezvous(replicas: &[Replica], listed: &[usize], hash: u64) -> Option<usize> {
-    listed.iter().copied().max_by_key(|index| mixed(hash ^ mixed(replicas[*index].number())))
+fn rendezvous(replicas: &[Replica], listed: impl Iterator<Item = usize>, hash: u64) -> Option<usize> {
+    listed.max_by_key(|index| mixed(hash ^ mixed(replicas[*index].number())))
 }
 
 /// A finaliser that spreads every bit (`SplitMix64`, Steele, Lea and Flood 2014).

@@ -39,6 +39,10 @@ impl Rival for LatencyP95 {
         Some(AutoscalerSettings::defaults(min, max))
     }
 
+    fn goes_by_first_tokens(&self) -> bool {
+        true
+    }
+
     fn wish(&mut self, _: Moment, seen: &Seen) -> Wish {
         let metric =
             |p95| Signal::Value(Metric { value_milli: milli(p95), target_milli: milli(self.target) });

@@ -1,13 +1,12 @@
 //! A lesson as one self-contained page. Its picture is a drawing that also stands alone: all runs on the same axes, so
 //! that they can be compared by eye.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
+use super::document::document;
 use crate::backtest::lessons::Told;
 
 mod drawing;
-
-const STYLE: &str = include_str!("style.css");
 
 /// What the page of a backtest doesn't have.
 const MORE_STYLE: &str = ".see{font-size:1.05rem;margin:.6rem 0}.untrue{color:var(--late)}.lesson{display:block;max-width:100%;height:auto}";
@@ -16,33 +15,21 @@ impl Told {
     /// The page. The same lesson gives the same bytes.
     #[must_use]
     pub fn page(&self) -> String {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { "Lesson: " (self.lesson) }
-                    style { (PreEscaped(STYLE)) (PreEscaped(MORE_STYLE)) }
-                }
-                body {
-                    h1 { "Lesson: " (self.lesson) }
-                    p { (self.setting) }
-                    h2 { "What to see" }
-                    @for claim in &self.see {
-                        p.see.untrue[!claim.holds] { (claim.told()) }
-                    }
-                    (PreEscaped(self.drawing()))
-                    h2 { "The numbers" }
-                    (self.table())
-                    h2 { "What it leaves out" }
-                    p { (self.left_out) }
-                    p.muted { "keda-vllm-scaler backtest lesson " (self.lesson) " --seed " (self.seed) }
-                }
+        let body = html! {
+            h1 { "Lesson: " (self.lesson) }
+            p { (self.setting) }
+            h2 { "What to see" }
+            @for claim in &self.see {
+                p.see.untrue[!claim.holds] { (claim.told()) }
             }
+            (PreEscaped(self.drawing()))
+            h2 { "The numbers" }
+            (self.table())
+            h2 { "What it leaves out" }
+            p { (self.left_out) }
+            p.muted { "keda-vllm-scaler backtest lesson " (self.lesson) " --seed " (self.seed) }
         };
-        page.into_string()
+        document(&format!("Lesson: {}", self.lesson), MORE_STYLE, &body)
     }
 
     fn table(&self) -> Markup {

@@ -1,14 +1,13 @@
 //! The result as one self-contained page: no script, nothing fetched, light and dark, readable on a phone.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
+use super::document::document;
 use super::plot::{self, answer, time};
 use super::{Fidelity, Record, Report, Row, cells, number};
 use crate::backtest::changes::Changes;
 use crate::backtest::split::Split;
 use crate::serve::words::words;
-
-const STYLE: &str = include_str!("style.css");
 
 /// What every number on the page leaves out, of a fluid.
 const A_FLUID_LEAVES_OUT: &[&str] = &[
@@ -35,32 +34,20 @@ impl Report {
     /// The page. The same report gives the same bytes.
     #[must_use]
     pub fn page(&self) -> String {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { "Backtest: " (self.headline()) }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body {
-                    h1 { "Backtest" }
-                    p { (self.headline()) }
-                    @if !self.warnings.is_empty() { ul.warnings { @for warning in &self.warnings { li { (warning) } } } }
-                    (self.policies_section())
-                    (self.price_section())
-                    (self.latency_section())
-                    (self.split_section())
-                    @for (at, row) in self.policies.iter().enumerate() {
-                        @if let Some(record) = &row.record { (self.run_section(at, row, record)) }
-                    }
-                    (self.left_out_section())
-                }
+        let body = html! {
+            h1 { "Backtest" }
+            p { (self.headline()) }
+            @if !self.warnings.is_empty() { ul.warnings { @for warning in &self.warnings { li { (warning) } } } }
+            (self.policies_section())
+            (self.price_section())
+            (self.latency_section())
+            (self.split_section())
+            @for (at, row) in self.policies.iter().enumerate() {
+                @if let Some(record) = &row.record { (self.run_section(at, row, record)) }
             }
+            (self.left_out_section())
         };
-        page.into_string()
+        document(&format!("Backtest: {}", self.headline()), "", &body)
     }
 
     fn policies_section(&self) -> Markup {

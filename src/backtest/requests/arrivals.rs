@@ -157,7 +157,7 @@ impl TraceShape {
 }
 
 /// The requests of a trace's slots.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SlotArrivals<I> {
     slots: I,
     lengths: Lengths,

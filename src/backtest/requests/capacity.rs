@@ -1,7 +1,8 @@
 //! The largest steady load that one simulated replica serves with no late minute: what "so many replicas' worth" means.
 //! Pure and seeded.
 //!
-//! Requests of the mix arrive as a Poisson process of a constant rate for half an hour, and the rate is bisected. Every
+//! Requests of the mix arrive as a Poisson process of a constant rate for half an hour (less where that would be hundreds of
+//! thousands of them), and the rate is bisected. Every
 //! rate gets the same requests and the same gaps, stretched, so that the answer is a step and not a cloud.
 
 use std::time::Duration;
@@ -17,6 +18,12 @@ use crate::simulate::{EngineModel, EngineSettings, Moment, Request};
 
 /// How long a rate is tried: late minutes that come less often than that are of the bursts, not of the rate.
 const TRIED_SECONDS: f64 = 1800.0;
+
+/// Requests by which a rate is tried at most: replicas that serve thousands a second have their bursts within a minute.
+const MOST_TRIED: f64 = 300_000.0;
+
+/// A late minute needs a minute.
+const LEAST_TRIED_SECONDS: f64 = 60.0;
 
 /// Halvings: the rate is found to a thousandth.
 const HALVINGS: u32 = 10;
@@ -78,6 +85,10 @@ impl Capacity {
     }
 }
 
+fn tried_seconds(rate: f64) -> f64 {
+    (MOST_TRIED / rate).clamp(LEAST_TRIED_SECONDS, TRIED_SECONDS)
+}
+
 /// Is any minute late at this rate?
 fn is_late(
     engine: EngineSettings,
@@ -88,6 +99,7 @@ fn is_late(
     rate: f64,
 ) -> bool {
     let rates = Capacity::at(engine, lengths, hit_rate, rate).rates;
+    let tried_seconds = tried_seconds(rate);
     let mut rng = StdRng::seed_from_u64(seed ^ 0x00CA_9AC1_7100);
     let mut lateness = Lateness::new(rates, acceptable_queue);
     let mut replica = EngineModel::new(engine, Moment::START);
@@ -96,7 +108,7 @@ fn is_late(
     loop {
         let uniform: f64 = rng.random();
         seconds -= (1.0 - uniform).ln() / rate;
-        if seconds >= TRIED_SECONDS {
+        if seconds >= tried_seconds {
             break;
         }
         let at = Moment::from_seconds(seconds);
@@ -118,7 +130,7 @@ fn is_late(
             return true;
         }
     }
-    let end = Moment::from_seconds(TRIED_SECONDS).plus(acceptable_queue);
+    let end = Moment::from_seconds(tried_seconds).plus(acceptable_queue);
     replica.advance(end);
     for event in replica.drain_events().filter(|event| event.kind == EventKind::Admitted) {
         lateness.admitted(&event.request, event.at);
@@ -146,6 +158,12 @@ mod tests {
             + lengths.mean_output / found.rates.output_tokens_per_second;
         assert!((work * found.requests_per_second - 1.0).abs() < 1e-9);
         assert_eq!(found, Capacity::find(engine, &lengths, 0.0, queue, 1));
+    }
+
+    #[test]
+    fn a_rate_is_tried_for_half_an_hour_and_one_of_thousands_a_second_for_less() {
+        assert_eq!([5.0, 100.0].map(tried_seconds), [1800.0, 1800.0]);
+        assert_eq!([300.0, 25_000.0, 1e6].map(tried_seconds), [1000.0, 60.0, 60.0]);
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl Sizer for RivalSizer {
 
     fn act(&mut self, now: Moment, fleet: &mut Fleet) {
         self.slot = now.plus(Duration::from_secs_f64(SLOT_SECONDS));
-        fleet.keep_first_tokens();
+        if self.actuated.goes_by_first_tokens() {
+            fleet.keep_first_tokens();
+        }
         let seen = self.watcher.see(now, fleet);
         if now > Moment::START {
             self.actuated.note(seen);

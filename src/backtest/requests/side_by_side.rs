@@ -8,8 +8,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::arrivals::{SlotArrivals, TraceShape};
+use super::drawn::Drawn;
 use super::{
-    Capacity, Constant, RequestScore, RequestSettings, RivalSizer, ScalerSizer, Sight, Sizer, play_watched,
+    ArrivingRequest, Capacity, Constant, RequestScore, RequestSettings, RivalSizer, ScalerSizer, Sight,
+    Sizer, play_watched,
 };
 use crate::backtest::changes::Changes;
 use crate::backtest::fleet::Terms;
@@ -157,7 +159,7 @@ impl<'a> SideBySide<'a> {
     }
 
     /// The requests of the trace.
-    pub fn arrivals(&self) -> impl Iterator<Item = super::ArrivingRequest> + '_ {
+    pub fn arrivals(&self) -> impl Iterator<Item = ArrivingRequest> + Clone + '_ {
         let longest = self.settings.engine.max_model_len;
         SlotArrivals::new(self.slots.iter().copied(), &self.shape, longest, self.scale, self.seed)
     }
@@ -165,6 +167,7 @@ impl<'a> SideBySide<'a> {
     /// Plays every row, over so many threads.
     #[must_use]
     pub fn run(&self, threads: usize) -> Vec<PlayedRow> {
+        let requests = Drawn::ahead(self.arrivals());
         let next = AtomicUsize::new(0);
         let played = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -173,7 +176,7 @@ impl<'a> SideBySide<'a> {
                     loop {
                         let place = next.fetch_add(1, Ordering::Relaxed);
                         let Some(row) = self.rows.get(place) else { return };
-                        let row = self.play(*row);
+                        let row = self.play(*row, requests.iter());
                         played.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((place, row));
                     }
                 });
@@ -184,7 +187,7 @@ impl<'a> SideBySide<'a> {
         played.into_iter().map(|(_, row)| row).collect()
     }
 
-    fn play(&self, row: Row) -> PlayedRow {
+    fn play(&self, row: Row, requests: impl Iterator<Item = ArrivingRequest>) -> PlayedRow {
         let (begins, seed) = (self.settings.begins, self.settings.seed);
         match row {
             Row::Ours(at) => {
@@ -194,7 +197,7 @@ impl<'a> SideBySide<'a> {
                 let mut changes = Changes::new(slots, slots_a_bucket(slots));
                 let mut scaler = ScalerSizer::new(policy, chain.clone(), Sight::default(), begins, seed)
                     .telling(|now, decision| changes.note((now.seconds() / SLOT_SECONDS) as usize, decision));
-                let row = self.row(name.clone(), &settings, &mut scaler);
+                let row = self.row(name.clone(), &settings, &mut scaler, requests);
                 drop(scaler);
                 PlayedRow { changes: Some(changes), ..row }
             }
@@ -205,15 +208,15 @@ impl<'a> SideBySide<'a> {
                 match entry.played() {
                     rivals::Played::Rule(rule) => {
                         let mut sizer = RivalSizer::new(rule(&self.facts()), min, max);
-                        self.row(title, &settings, &mut sizer)
+                        self.row(title, &settings, &mut sizer, requests)
                     }
                     rivals::Played::Oracle => {
                         let oracle = Box::new(rivals::Oracle::new(self.foreseen(max)));
-                        self.row(title, &settings, &mut RivalSizer::new(oracle, min, max))
+                        self.row(title, &settings, &mut RivalSizer::new(oracle, min, max), requests)
                     }
                     rivals::Played::StaticPeak | rivals::Played::BestFixed => {
                         let settings = RequestSettings { initial: self.constant, ..settings };
-                        self.row(title, &settings, &mut Constant)
+                        self.row(title, &settings, &mut Constant, requests)
                     }
                 }
             }
@@ -260,14 +263,20 @@ impl<'a> SideBySide<'a> {
         work.map_or_else(|| Arc::from([]), |work| rivals::foresee(&work, &terms, max))
     }
 
-    fn row(&self, policy: String, settings: &RequestSettings, sizer: &mut dyn Sizer) -> PlayedRow {
+    fn row(
+        &self,
+        policy: String,
+        settings: &RequestSettings,
+        sizer: &mut dyn Sizer,
+        requests: impl Iterator<Item = ArrivingRequest>,
+    ) -> PlayedRow {
         let mut told = 0;
         let mut progress = |now: Moment| {
             let seconds = now.seconds() as u64;
             self.done.fetch_add(seconds - told, Ordering::Relaxed);
             told = seconds;
         };
-        let score = play_watched(settings, sizer, self.arrivals(), &mut progress);
+        let score = play_watched(settings, sizer, requests, &mut progress);
         PlayedRow { policy, score, changes: None }
     }
 }

@@ -258,6 +258,10 @@ impl Rival for Watching {
         Some(AutoscalerSettings::defaults(min, max))
     }
 
+    fn goes_by_first_tokens(&self) -> bool {
+        true
+    }
+
     fn wish(&mut self, now: Moment, seen: &Seen) -> Wish {
         self.0.lock().unwrap().push((now, seen.clone()));
         let sum = seen.kv_usage().unwrap_or(0.0);

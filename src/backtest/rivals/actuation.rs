@@ -49,6 +49,12 @@ impl Actuated {
         Self { age: rival.metric_age(), rival, min, max, chain, remembered: VecDeque::new() }
     }
 
+    /// See [`Rival::goes_by_first_tokens`].
+    #[must_use]
+    pub fn goes_by_first_tokens(&self) -> bool {
+        self.rival.goes_by_first_tokens()
+    }
+
     /// A slot has ended. States come in the order of their times.
     pub fn note(&mut self, seen: Seen) {
         self.remembered.push_back(seen);

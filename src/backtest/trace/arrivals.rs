@@ -36,6 +36,9 @@ const MOST_STEPS: usize = 10_000;
 /// Seconds of a whole law: that of any trace.
 const LONGEST_SECONDS: f64 = 400.0 * 86_400.0;
 
+/// Requests of a whole law: more take minutes to draw, and are a slip of the rate or of the span.
+const MOST_REQUESTS: f64 = 1e9;
+
 /// Azure's public conversation trace of 2023: the means of a request (CC-BY-4.0).
 const USUAL: Shape = Shape { burstiness: 1.0, input: 1155.0, output: 211.0, spread: 0.0 };
 
@@ -118,8 +121,12 @@ impl ArrivalLaw {
         if seconds > LONGEST_SECONDS {
             return Err("longer than 400 days".to_owned());
         }
-        if self.pieces.iter().all(|piece| piece.requests() == 0.0) {
+        let requests: f64 = self.pieces.iter().map(Piece::requests).sum();
+        if requests == 0.0 {
             return Err("nothing arrives: every rate is 0".to_owned());
+        }
+        if requests > MOST_REQUESTS {
+            return Err(format!("{requests:.0} requests: at most {MOST_REQUESTS:.0}"));
         }
         Ok(self)
     }
@@ -386,6 +393,7 @@ mod tests {
         refused("poisson rate=5 for=10", "for=10");
         refused("poisson rate=5 for=0s", "above 0");
         refused("poisson rate=0 for=1m", "every rate is 0");
+        refused("poisson rate=100000 for=10d", "86400000000 requests: at most 1000000000");
         refused("poisson rate=5 for=366d; poisson rate=5 for=366d", "longer than 400 days");
         refused("weibull rate=5 for=1m", "write poisson, gamma, ramp or steps");
         refused("poisson rate=5 for=1m step=3", "no key `step`");

@@ -65,7 +65,7 @@ pub fn recovered(
 ) -> Result<Recovered, String> {
     if !BIN_SECONDS.contains(&step_seconds) {
         return Err(format!(
-            "steps of {step_seconds} s: between {} and {} s",
+            "steps of {step_seconds:?} s: between {} and {} s",
             BIN_SECONDS.start(),
             BIN_SECONDS.end()
         ));

@@ -12,6 +12,9 @@ const LONGEST_ROW: u64 = 1024;
 /// A request in JSON lists a hash for each 512 tokens of its prompt: a million tokens are 2,000 numbers.
 const LONGEST_JSON: u64 = 64 * 1024;
 
+/// Empty lines in a row: more are no trace, and gzip makes gigabytes of a few kilobytes.
+const MOST_EMPTY: u64 = 10_000;
+
 /// A source that may be compressed.
 enum Text<R> {
     Plain(R),
@@ -23,6 +26,8 @@ pub(in crate::backtest) struct Lines<R> {
     text: Text<R>,
     line: Vec<u8>,
     number: u64,
+    /// Empty lines up to this one.
+    empty: u64,
     /// The first line is handed out once more.
     again: bool,
 }
@@ -35,7 +40,7 @@ impl<R: BufRead> Lines<R> {
         } else {
             Text::Plain(source)
         };
-        Ok(Self { text, line: Vec::new(), number: 0, again: false })
+        Ok(Self { text, line: Vec::new(), number: 0, empty: 0, again: false })
     }
 
     /// The number of the line that was read last, counted from 1.
@@ -77,9 +82,13 @@ impl<R: BufRead> Lines<R> {
                 return Err(bad(format!("longer than {longest} bytes: no row of a trace")));
             }
         }
-        let text = std::str::from_utf8(&self.line)
-            .map_err(|_| TraceError::Bad { line: self.number, what: "not UTF-8 text".to_owned() })?;
-        Ok(Some((self.number, text.trim())))
+        let bad = |what: String| TraceError::Bad { line: self.number, what };
+        let text = std::str::from_utf8(&self.line).map_err(|_| bad("not UTF-8 text".to_owned()))?.trim();
+        self.empty = if text.is_empty() { self.empty + 1 } else { 0 };
+        if self.empty > MOST_EMPTY {
+            return Err(bad(format!("more than {MOST_EMPTY} empty lines in a row: no trace")));
+        }
+        Ok(Some((self.number, text)))
     }
 }
 

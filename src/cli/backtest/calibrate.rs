@@ -1,18 +1,18 @@
 //! `backtest calibrate`: the step law of an engine from a log of its requests, and how far off it is.
 
-use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde::Serialize;
 
+use super::inputs::opened;
 use crate::backtest::TraceError;
 use crate::backtest::calibrate::{
     Calibration, Compared, GOOD, Known, LawTerms, Limit, RequestLog, StatedLimits, calibrate, score,
 };
 use crate::cli::BadFlag;
+use crate::cli::print::answer;
 use crate::simulate::profile::{BLOCK_TOKENS, EngineSettings};
 
 /// Limits without a bound of sense are slips.
@@ -49,7 +49,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let name = args.requests.display().to_string();
     let bad = |what: String| BadFlag(format!("--requests {name}: {what}"));
-    let opened = File::open(&args.requests).with_context(|| name.clone())?;
+    let opened = opened(&args.requests, &format!("--requests {name}"))?;
     let log = RequestLog::read(BufReader::new(opened)).map_err(|error| match error {
         TraceError::Io(error) => anyhow::Error::new(error).context(name.clone()),
         TraceError::Bad { .. } => bad(error.to_string()).into(),
@@ -67,10 +67,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let found = calibrate(&log, stated).map_err(bad)?;
         if args.json { json(&found)? } else { told(&found) }
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    answer(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn json(value: &impl Serialize) -> anyhow::Result<String> {

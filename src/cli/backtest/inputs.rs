@@ -16,6 +16,7 @@ use crate::backtest::trace::gaps::{self, Filled, Measured, Recovered};
 use crate::backtest::trace::prometheus::{self, RangeQuery};
 use crate::backtest::trace::{self, Format, Trace, TraceError};
 use crate::cli::BadFlag;
+use crate::cli::print::aside;
 use crate::config::TlsSettings;
 use crate::config::scenario::{
     PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id, wall_clock,
@@ -227,7 +228,8 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
         Traffic::Saved(path) => prometheus::read(&whole(path)?, most_slots),
         Traffic::Prometheus(source) => {
             let seconds = most_slots.map(|slots| slots as f64 * SLOT_SECONDS);
-            live::ask(source, seconds).await?.recovered(most_slots)
+            let points = live::ask(source, seconds).await?;
+            points.recovered(most_slots).map_err(|told| format!("{told}, {}", live::query(source)))
         }
     };
     let Recovered { trace, filled, begins_seconds } = recovered.map_err(bad)?;
@@ -241,27 +243,38 @@ fn file(
     format: Option<Format>,
     most_slots: Option<usize>,
 ) -> anyhow::Result<Trace> {
-    let opened = File::open(path).with_context(|| path.display().to_string())?;
+    let opened = opened(path, &traffic.named())?;
     trace::read_as(BufReader::new(opened), format, most_slots).map_err(|error| match error {
         TraceError::Io(error) => anyhow::Error::new(error).context(path.display().to_string()),
         bad @ TraceError::Bad { .. } => BadFlag(format!("{}: {bad}", traffic.named())).into(),
     })
 }
 
+/// A file; `named` is what its user calls it. A folder is a slip that another try won't mend.
+pub(super) fn opened(path: &Path, named: &str) -> anyhow::Result<File> {
+    if path.is_dir() {
+        return Err(BadFlag(format!("{named}: a folder: name a file in it")).into());
+    }
+    File::open(path).with_context(|| path.display().to_string())
+}
+
 /// What is made up is told.
 fn tell(filled: Filled) {
     if filled.missing > 0 {
-        eprintln!(
+        aside(format_args!(
             "note: {} of {} steps were not measured, up to {} in a row: they are taken to be as the one before",
             filled.missing, filled.steps, filled.longest_run
-        );
+        ));
     }
 }
 
 fn whole(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
     let mut text = Vec::new();
-    File::open(path).with_context(named)?.take(MOST_JSON_BYTES).read_to_end(&mut text).with_context(named)?;
+    opened(path, &format!("prometheus {}", path.display()))?
+        .take(MOST_JSON_BYTES)
+        .read_to_end(&mut text)
+        .with_context(named)?;
     if text.len() as u64 == MOST_JSON_BYTES {
         return Err(BadFlag(format!("{}: larger than 512 MiB: ask for a longer step", path.display())).into());
     }

@@ -1,13 +1,12 @@
 //! `backtest lesson`: what scaling LLM replicas teaches, each lesson with its table, its picture and what to see.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use super::BadFlag;
+use super::page_file::PageFile;
 use crate::backtest::lessons::{self, Course, Extent, Lesson};
+use crate::cli::print::answer;
 
 const LONG_ABOUT: &str = "\
 What scaling LLM replicas teaches: ready scenarios, each with its table, its picture and two sentences of what to see.
@@ -49,30 +48,22 @@ pub(super) struct Args {
 /// # Errors
 /// When a file can't be written (exit code 1); for a name that no lesson has (64).
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Some(name) = &args.name else { return print(&lessons::list()) };
+    let Some(name) = &args.name else {
+        answer(&lessons::list())?;
+        return Ok(ExitCode::SUCCESS);
+    };
     let names = || lessons::ALL.iter().map(|lesson| lesson.name).collect::<Vec<_>>().join(", ");
     let lesson = Lesson::named(name)
         .ok_or_else(|| BadFlag(format!("no lesson is named {name:?}; there are {}", names())))?;
+    let file =
+        |flag, file: &Option<PathBuf>| file.as_deref().map(|file| PageFile::new(flag, file)).transpose();
+    let (page, picture) = (file("--report", &args.report)?, file("--picture", &args.picture)?);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let told = lesson.play(Course { seed: args.seed, threads, extent: Extent::Whole });
-    if let Some(file) = &args.report {
-        write(file, &told.page())?;
-    }
-    if let Some(file) = &args.picture {
-        write(file, &told.drawing())?;
-    }
     let text = if args.json { format!("{}\n", serde_json::to_string_pretty(&told)?) } else { told.text() };
-    print(&text)
-}
-
-fn write(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| file.display().to_string())
-}
-
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `backtest lesson | head` is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    let answered = answer(&text);
+    page.map(|page| page.write(&told.page())).transpose()?;
+    picture.map(|picture| picture.write(&told.drawing())).transpose()?;
+    answered?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cli::print::aside_in_line;
 use crate::units::format_span;
 
 /// How often it is told.
@@ -30,9 +31,9 @@ pub(super) fn with_progress<T>(progress: impl Fn() -> f64 + Sync, run: impl FnOn
             while running.recv_timeout(TOLD_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let text = bar(progress(), begun.elapsed());
                 longest = longest.max(text.len());
-                eprint!("\r{text:longest$}");
+                aside_in_line(format_args!("\r{text:longest$}"));
             }
-            eprint!("\r{:longest$}\r", "");
+            aside_in_line(format_args!("\r{:longest$}\r", ""));
         });
         let played = run();
         drop(ended);

@@ -1,7 +1,7 @@
 //! `backtest --replay`: a recording decided again, and whether it came out as it was answered.
 
 use std::fs::File;
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::backtest::replay::{Difference, Replay, Replayed};
+use crate::cli::print::answer;
 use crate::record;
 
 /// Characters of one part of a decision that are printed; `--json` prints all.
@@ -27,11 +28,7 @@ pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     let replayed = replay.finish();
     let text = if json { format!("{}\n", serde_json::to_string_pretty(&replayed)?) } else { told(&replayed) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // `backtest --replay DIR | head` is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    answer(&text)?;
     Ok(if replayed.is_equal() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -12,6 +12,7 @@ use super::keys::Switch;
 use super::options::{COLD_START_SPREAD, DemoFloor, Options, TierOptions};
 use super::picture::{Picture, ScalerSays};
 use super::scaler::Scaler;
+use crate::cli::print::aside;
 use crate::clock::Clock;
 use crate::simulate::autoscaler::{AutoscalerSettings, Tolerances};
 use crate::simulate::serve::Fleet;
@@ -227,7 +228,7 @@ impl Session {
     pub(super) async fn stop(self) -> End {
         self.standin.stop().await;
         if let Err(error) = self.scaler.stop().await {
-            eprintln!("the server did not stop cleanly: {error:#}");
+            aside(format_args!("the server did not stop cleanly: {error:#}"));
         }
         let world = self.fleet.stop().await;
         End {

@@ -59,6 +59,9 @@ impl RangeQuery {
         }
         let (begins, ends) = (from.timestamp(), to.timestamp());
         let step = step.as_secs().cast_signed();
+        if ends <= begins {
+            return Err("the range ends before it begins".to_owned());
+        }
         if ends - begins < 2 * step {
             return Err("the range is shorter than two steps".to_owned());
         }
@@ -178,7 +181,8 @@ mod tests {
         refused(&"x".repeat(8001), 9000, minute, "longer than 8000");
         refused("up", 9000, Duration::from_millis(1500), "whole seconds");
         refused("up", 9000, Duration::from_secs(90_000), "from 1s to 1d");
-        refused("up", 500, minute, "shorter than two steps");
+        refused("up", 500, minute, "ends before it begins");
+        refused("up", 1100, minute, "shorter than two steps");
         refused("up", 1000 + 401 * 86_400, minute, "longer than 400 days");
         refused("up", 9_000_000, Duration::from_secs(1), "more than 4000000 points");
     }

@@ -9,6 +9,7 @@ use reqwest::Url;
 
 use crate::backtest::trace::prometheus::{Chunk, Points, RangeQuery, refusal};
 use crate::cli::BadFlag;
+use crate::cli::print::{aside, aside_in_line};
 use crate::config::scenario::PrometheusSource;
 use crate::scrape::{Client, ClientSettings};
 use crate::units::shortened;
@@ -44,7 +45,8 @@ pub(super) async fn ask(source: &PrometheusSource, seconds: Option<f64>) -> anyh
         let place = || place(source, (at + 1, all), chunk);
         let url = url(&source.url, &source.range, chunk)?;
         if all > 1 && std::io::stderr().is_terminal() {
-            eprint!("\rasking Prometheus: {} of {all}{}", at + 1, if at + 1 == all { "\n" } else { "" });
+            let end = if at + 1 == all { "\n" } else { "" };
+            aside_in_line(format_args!("\rasking Prometheus: {} of {all}{end}", at + 1));
         }
         let (status, page) = client.ask(&url).await.with_context(place)?;
         match (status, refusal(&page.body)) {
@@ -57,7 +59,7 @@ pub(super) async fn ask(source: &PrometheusSource, seconds: Option<f64>) -> anyh
         let warnings =
             points.chunk(chunk, &page.body).map_err(|told| BadFlag(format!("{}: {told}", place())))?;
         for warning in warnings {
-            eprintln!("warning: Prometheus: {warning}");
+            aside(format_args!("warning: Prometheus: {warning}"));
         }
     }
     Ok(points)
@@ -69,9 +71,14 @@ fn place(source: &PrometheusSource, (at, all): (usize, usize), chunk: Chunk) -> 
         write!(told, ", chunk {at} of {all} ({} to {})", time(chunk.begins), time(chunk.ends))
             .unwrap_or_default();
     }
-    let query = source.range.query().split_whitespace().collect::<Vec<_>>().join(" ");
-    write!(told, ", query `{}`", shortened(&query, MOST_LETTERS)).unwrap_or_default();
+    write!(told, ", {}", query(source)).unwrap_or_default();
     told
+}
+
+/// What was asked, in one line: a model that nobody has is only seen there.
+pub(super) fn query(source: &PrometheusSource) -> String {
+    let query = source.range.query().split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("query `{}`", shortened(&query, MOST_LETTERS))
 }
 
 fn time(seconds: i64) -> String {
