@@ -141,15 +141,12 @@ impl Decoders {
         self.next_number += 1;
         self.count_in(&sequence);
         let decoder = Some(Decoder { number, done_after, sequence });
-        let place = match self.free_places.pop() {
-            Some(place) => {
-                self.places[place as usize] = decoder;
-                place
-            }
-            None => {
-                self.places.push(decoder);
-                self.places.len() as u32 - 1
-            }
+        let place = if let Some(place) = self.free_places.pop() {
+            self.places[place as usize] = decoder;
+            place
+        } else {
+            self.places.push(decoder);
+            self.places.len() as u32 - 1
         };
         self.done.push(Reverse(Done { after: done_after, number, place }));
         self.order.push((number, place));
