@@ -77,7 +77,7 @@ fn every_problem_of_the_traffic_is_told_at_once_with_its_line() {
     );
     problems(
         "prometheus:\n  url: http://p\n  query: up\n  from: 2026-03-02T00:00:00Z\n  to: 2026-03-01T00:00:00Z\n  step: 1m\n  clientCert: c\n",
-        &["line 1: prometheus: the range is shorter than two steps", "`clientKey` is missing"],
+        &["line 1: prometheus: the range ends before it begins", "`clientKey` is missing"],
     );
     problems("arrivals: poisson rate=0 for=1m\n", &["line 1: arrivals: nothing arrives"]);
 }
