@@ -90,7 +90,7 @@ def stranger(c):
             now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             c.api.patch("Lease", c.namespace, LEASE, {
                 "metadata": {"annotations": {"keda-vllm-scaler/http-address": "%s:%d" % STRANGER}},
-                "spec": {"holderIdentity": "stranger", "renewTime": now, "leaseDurationSeconds": 15},
+                "spec": {"holderIdentity": "somebody-else", "renewTime": now, "leaseDurationSeconds": 15},
             })
             answers.add(scaler.answer(c.namespace, "chat"))
             time.sleep(1)
