@@ -56,6 +56,9 @@ def up_twice(c):
 @case("large", seconds=150, alone=True, needs=["fleet", "kubernetes"])
 def large(c):
     """A tier of 400 replicas: every page is read, the HPA gets the number, and the server stays small."""
+    # The rig's own nodes have 64 GPUs in all.
+    for n in range(REPLICAS // 64 + 1):
+        c.cluster.add_node(f"large-{n}", "shared", 64)
     scrape = {"interval": "5s", "timeout": "2s", "staleAfter": "20s", "rateWindow": "20s"}
     scaler = c.scaler([watched(c, "chat", least=REPLICAS, most=1000, scrape=scrape)], **cluster_access(c))
     c.deploy("chat", replicas=REPLICAS, load="1s")
