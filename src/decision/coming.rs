@@ -108,8 +108,8 @@ impl Coming {
     /// An ask that is a multiple of what is ready, with what is coming taken off, but never below what is provisioned.
     /// (The guard of llm-d's queue signals.) `growth` of the backlog in replica-seconds a second.
     ///
-    /// Latency tells of the past: when what was ordered has come, of requests that waited for it. Unless the backlog goes
-    /// on growing, that order is the answer to it.
+    /// Latency tells of the past: while what was ordered comes and after it, of requests that waited for it. Unless the
+    /// backlog goes on growing, that order is the answer to it, all the more where a part of it has stopped the growth.
     pub(super) fn guard(&self, ask: f64, ready: u32, growth: Option<f64>) -> f64 {
         let coming = f64::from(self.replicas);
         let provisioned = f64::from(ready) + coming;
@@ -117,11 +117,7 @@ impl Coming {
             return ask;
         }
         let stands = growth.is_some_and(|growth| growth <= STANDS * f64::from(ready));
-        if self.digesting && self.replicas == 0 && stands {
-            provisioned
-        } else {
-            (ask - coming).max(provisioned)
-        }
+        if self.digesting && stands { provisioned } else { (ask - coming).max(provisioned) }
     }
 
     /// What an operator should know of it.
@@ -170,6 +166,11 @@ mod tests {
     fn the_latency_of_requests_that_waited_for_an_order_makes_no_other() {
         let arrived = Coming { replicas: 0, ..coming(3, 0.0) };
         assert!((arrived.guard(8.0, 5, Some(-1.0)) - 5.0).abs() < 1e-9, "the backlog shrinks");
+        assert!(
+            (coming(1, 0.0).guard(8.0, 4, Some(-1.0)) - 5.0).abs() < 1e-9,
+            "it does before the last has come"
+        );
+        assert!((coming(1, 0.0).guard(8.0, 4, Some(0.5)) - 7.0).abs() < 1e-9, "it grows, and one is coming");
         assert!((arrived.guard(8.0, 5, Some(0.2)) - 5.0).abs() < 1e-9, "a few come and go");
         assert!((arrived.guard(8.0, 5, Some(0.5)) - 8.0).abs() < 1e-9, "it grows: the order was too small");
         assert!((arrived.guard(8.0, 5, None) - 8.0).abs() < 1e-9, "nobody knows");
