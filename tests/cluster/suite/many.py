@@ -40,7 +40,7 @@ def up_twice(c):
     scaler.reload()
     c.wait(lambda: at(c, 3) == COUNT, 150, "all 200 have 3", every=0.5)
     taken = time.monotonic() - changed
-    c.check("all 200 get from 2 to 3, seconds from the reload", "at most 120", f"{taken:.0f}", taken <= 120, since=changed)
+    c.check("all 200 get from 2 to 3, seconds from the reload", "at most 80", f"{taken:.0f}", taken <= 80, since=changed)
 
     handled = list(scaler.samples("vllm_scaler_grpc_handled_total"))
     calls = sum(value for labels, value in handled)
