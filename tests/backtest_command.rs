@@ -37,50 +37,6 @@ fn refused(arguments: &[&str], code: i32, words: &str) {
     assert!(!told.contains("panicked"), "{told}");
 }
 
-/// The command with its standard output or standard error going to a disk that is full.
-fn on_a_full_disk(arguments: &[&str], errors: bool) -> Output {
-    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("keda-vllm-scaler"));
-    command.arg("backtest").args(arguments).stdout(std::process::Stdio::piped());
-    if errors {
-        command.stderr(full())
-    } else {
-        command.stdout(full()).stderr(std::process::Stdio::piped())
-    };
-    command.spawn().unwrap().wait_with_output().unwrap()
-}
-
-#[test]
-fn an_answer_that_cannot_be_written_is_a_failure_and_an_aside_is_lost() {
-    let short = ["--trace", TRACE, "--peak-replicas", "6", "--days", "0.05", "--rivals", "none"];
-    let output = on_a_full_disk(&short, false);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("standard output: No space left on device"), "{told}");
-    let output = on_a_full_disk(&["--trace", "/nowhere.csv", "--peak-replicas", "6"], true);
-    assert_eq!(output.status.code(), Some(1), "no panic, though nobody can be told");
-}
-
-#[test]
-fn a_page_that_cannot_be_written_does_not_take_the_table_with_it() {
-    let output = backtest(&[
-        "--trace",
-        TRACE,
-        "--peak-replicas",
-        "6",
-        "--days",
-        "0.05",
-        "--rivals",
-        "none",
-        "--report",
-        "/dev/full",
-    ]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("/dev/full: No space left on device"), "{told}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("clairvoyant bound"));
-}
-
 #[test]
 fn a_folder_is_no_trace_and_a_negative_number_is_told_as_a_number() {
     refused(&["--trace", "/tmp", "--peak-replicas", "6"], 64, "trace /tmp: a folder: name a file in it");
