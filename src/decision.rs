@@ -111,10 +111,15 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         capacity: &capacity,
         shape: &lengths,
         coming: &coming,
-        token_target: forecast.as_ref().map_or(policy.signals.tokens.target, |_| 1.0),
+        token_target: if forecast.as_ref().is_some_and(|forecast| forecast.instead_of_headroom) {
+            1.0
+        } else {
+            policy.signals.tokens.target
+        },
     };
     let considered = asks::all(&scene, watched);
     let demand = demand(policy, observation, &load, &considered);
+    let forecast_counts = forecast.as_ref().filter(|forecast| forecast.counts(&load));
     let ahead = demand.as_ref().and_then(|demand| {
         let grows = blend::load_demand(policy.combine, &considered, demand);
         ahead::ahead(policy, horizon.lead, &grows, &lengths, capacity.rates)
@@ -129,7 +134,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     if let Some(ahead) = &ahead {
         bounds.need(BoundKind::WarmPool, whole(ahead.low), ahead.because.clone());
     }
-    if let Some(forecast) = forecast.as_ref().filter(|_| !matches!(sight, Sight::Blind(_))) {
+    if let Some(forecast) = forecast_counts.filter(|_| !matches!(sight, Sight::Blind(_))) {
         bounds.need(BoundKind::Forecast, forecast.replicas, forecast.because.clone());
     }
     if let Some(FloorNow { replicas, because }) = &floor {
@@ -141,13 +146,17 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     in_use(&mut bounds, observation, memory, &load);
 
     let blind = blindness(&sight, &load, &considered, demand.as_ref());
-    let hold = forecast.as_ref().map_or(horizon.hold, |forecast| forecast.hold);
+    let hold = match &forecast {
+        Some(forecast) if forecast.instead_of_headroom => forecast.hold,
+        Some(forecast) => forecast.hold.max(horizon.hold),
+        None => horizon.hold,
+    };
     let descent = Descent { policy, observation, memory, horizon, watched, hold };
     let settled = if let Some(blind) = &blind {
         descent.blind(&mut bounds, blind, floor.as_ref())
     } else {
         let high = demand.as_ref().map_or(0.0, |d| d.high).max(ahead.as_ref().map_or(0.0, |a| a.high));
-        let high = whole(high).max(forecast.as_ref().map_or(0, |forecast| forecast.replicas));
+        let high = whole(high).max(forecast_counts.map_or(0, |forecast| forecast.replicas));
         descent.seen(&mut bounds, high, coming.credits(), &considered);
         Some(bounds.settle())
     };

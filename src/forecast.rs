@@ -64,6 +64,29 @@ const MOST_MISSED: i64 = 40;
 /// Bins before a forecast says anything: an hour.
 const LEARNS_FOR: u64 = 240;
 
+/// Changes of the unit below this are noise of its measurement.
+const RESCALED_FROM: f64 = 0.01;
+
+/// By how much the unit may change at once, up or down: a capacity that was written in another unit is corrected by a
+/// thousand. Beyond, it isn't one.
+const MOST_RESCALED: f64 = 1e6;
+
+/// What a replica is: replica-seconds that a token takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unit {
+    /// Of an input token that has to be computed.
+    pub input_token: f64,
+    /// Of an output token.
+    pub output_token: f64,
+}
+
+impl Unit {
+    fn work(self, input: f64, output: f64) -> f64 {
+        input * self.input_token + output * self.output_token
+    }
+}
+
 /// What the rule that leads would have cost in the last days, and what less lateness, more queue or shorter starts would.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,6 +121,9 @@ pub struct Forecast {
     /// If replicas started in a minute.
     #[serde(default)]
     short_start: Option<WhatIf>,
+    /// What a replica is, in which all of it is told; None until the first round.
+    #[serde(default)]
+    unit: Option<Unit>,
     #[serde(default)]
     told: Told,
     #[serde(default)]
@@ -114,6 +140,7 @@ impl Default for Forecast {
             budget: None,
             more_queue: None,
             short_start: None,
+            unit: None,
             told: Told::default(),
             experience: Experience::default(),
         }
@@ -180,6 +207,27 @@ impl Forecast {
         days.push(bin.number, load);
     }
 
+    /// A replica is this from here on; `input` and `output` tokens of a request say what its two prices weigh. What was
+    /// learned is kept, in the new unit: else the days before would look like another load.
+    pub fn reprice(&mut self, unit: Unit, input: f64, output: f64) {
+        let Some(before) = self.unit else {
+            self.unit = Some(unit);
+            return;
+        };
+        let times = unit.work(input, output) / before.work(input, output);
+        if !(1.0 / MOST_RESCALED..=MOST_RESCALED).contains(&times) || times.ln().abs() < RESCALED_FROM {
+            return;
+        }
+        self.unit = Some(unit);
+        self.arrivals.rescale(times);
+        self.predictor.rescale(times);
+        self.days.rescale(times);
+        self.bank.iter_mut().for_each(|bank| bank.rescale(times));
+        self.budget.iter_mut().for_each(|budget| budget.rescale(times));
+        let what_ifs = [&mut self.more_queue, &mut self.short_start];
+        what_ifs.into_iter().flatten().for_each(|what_if| what_if.rescale(times));
+    }
+
     /// How long requests queued since the last round; None where not all of the tier tells. Before [`Forecast::learn`].
     /// Where nobody ever tells, virtual fleets stand in.
     pub fn tell(&mut self, queued: Option<Queued>) {
@@ -205,6 +253,12 @@ impl Forecast {
         // Since when the present bin is being watched is this process's own.
         *self = Self { arrivals: self.arrivals, told: Told::default(), ..other };
         true
+    }
+
+    /// A day was watched: a forecast that doesn't know the hours of the day yet is no reason to have no headroom.
+    #[must_use]
+    pub fn knows_a_day(&self) -> bool {
+        self.predictor.bins() >= BINS_A_DAY as u64
     }
 
     /// What is known of the next lead; None until an hour was watched.
@@ -233,7 +287,7 @@ impl Forecast {
     /// a day was watched.
     #[must_use]
     pub fn frontier(&self, terms: &Terms) -> Option<Frontier> {
-        if self.predictor.bins() < BINS_A_DAY as u64 {
+        if !self.knows_a_day() {
             return None;
         }
         let usual = self.outlook()?.usual;

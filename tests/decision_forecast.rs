@@ -16,6 +16,10 @@ fn priced() -> Policy {
     Policy { forecast: Some(ForecastPolicy::default()), ..policy() }
 }
 
+fn without() -> Policy {
+    Policy { forecast: None, ..policy() }
+}
+
 fn budgeted() -> Policy {
     Policy {
         forecast: Some(ForecastPolicy { late_budget: Some(0.001), ..ForecastPolicy::default() }),
@@ -33,29 +37,42 @@ fn wave(round: usize) -> f64 {
     2.5 + (round as f64 / 120.0).sin() + 0.6 * (noise(round) - 0.5)
 }
 
-/// A tier of four that has watched the wave for longer than an hour, in either mode.
+/// A tier of four that has watched the wave for longer than a day, in either mode.
 fn watched(policy: Policy) -> Timeline {
     let mut tier = Timeline::new(policy);
     tier.ready(4);
-    serve(&mut tier, 900, wave);
-    assert!(tier.last.as_ref().unwrap().forecast.is_some());
+    serve_every(15, &mut tier, 5_700, |bin| wave(3 * bin));
+    serve(&mut tier, 300, wave);
+    assert!(tier.last.as_ref().unwrap().forecast.as_ref().unwrap().instead_of_headroom);
     tier
 }
 
 /// Four replicas that together serve `load` replicas' worth of tokens, half of it input, for so many rounds of 5 s.
 fn serve(tier: &mut Timeline, rounds: usize, load: impl Fn(usize) -> f64) -> Vec<Decision> {
+    serve_every(5, tier, rounds, load)
+}
+
+/// The same with so many seconds from one round to the next.
+fn serve_every(
+    seconds: u32,
+    tier: &mut Timeline,
+    rounds: usize,
+    load: impl Fn(usize) -> f64,
+) -> Vec<Decision> {
     (0..rounds)
         .map(|round| {
             let load = load(round);
-            tier.now += chrono::TimeDelta::seconds(5);
-            tier.seen.totals.uncached_input_tokens += load * 5.0 * 4000.0;
-            tier.seen.totals.input_tokens += load * 5.0 * 4000.0;
-            tier.seen.totals.output_tokens += load * 5.0 * 350.0;
+            tier.now += chrono::TimeDelta::seconds(i64::from(seconds));
+            let seconds = f64::from(seconds);
+            tier.seen.totals.uncached_input_tokens += load * seconds * 4000.0;
+            tier.seen.totals.input_tokens += load * seconds * 4000.0;
+            tier.seen.totals.output_tokens += load * seconds * 350.0;
             for replica in &mut tier.seen.replicas {
                 if let Some(seen) = &mut replica.load {
                     seen.uncached_input_tokens_per_second = Some(load * 4000.0 / 4.0);
                     seen.output_tokens_per_second = Some(load * 350.0 / 4.0);
-                    (seen.running, seen.waiting, seen.kv_usage) = (Some(4.0), Some(0.0), Some(0.1));
+                    let (running, kv) = if load > 0.0 { (4.0, 0.1) } else { (0.0, 0.0) };
+                    (seen.running, seen.waiting, seen.kv_usage) = (Some(running), Some(0.0), Some(kv));
                 }
             }
             tier.round().clone()
@@ -68,20 +85,45 @@ fn required(decision: &Decision) -> u32 {
 }
 
 #[test]
-fn it_is_silent_for_an_hour_and_then_takes_the_place_of_the_headroom() {
+fn it_is_silent_for_an_hour_stands_beside_the_headroom_for_a_day_and_then_takes_its_place() {
     let mut tier = Timeline::new(priced());
     tier.ready(4);
     let first = serve(&mut tier, 700, |_| 3.5);
     assert!(first.iter().all(|decision| decision.forecast.is_none()));
     assert_eq!(required(&first[650]), 5, "3.5 / 0.8");
     let later = serve(&mut tier, 400, |_| 3.5);
-    let last = later.last().unwrap();
+    let beside = later.last().unwrap();
+    assert_eq!(required(beside), 5, "it knows no day yet: {beside:#?}");
+    assert!(beside.forecast.as_ref().unwrap().because.ends_with("on its first day beside the token target"));
+    let next_day = serve_every(15, &mut tier, 5_500, |_| 3.5);
+    let last = next_day.last().unwrap();
     let forecast = last.forecast.as_ref().unwrap();
     assert!((forecast.outlook.expected - 3.4).abs() < 0.2, "{forecast:?}");
     assert_eq!(required(last), 4, "a load that never moves needs nothing to spare: {last:#?}");
     assert!(last.bounds.iter().any(|bound| bound.kind == BoundKind::Forecast));
     let told = &forecast.because;
     assert!(told.starts_with("3.5 now, 3.") && told.ends_with("leads"), "{told}");
+}
+
+#[test]
+fn a_tier_that_may_sleep_is_not_kept_awake_by_it_and_is_woken_one_lead_before_its_usual_hour() {
+    let mut tier = Timeline::new(Policy { min: 0, ..priced() });
+    tier.ready(4);
+    tier.activator(0.0);
+    // Four bins a minute; from eight to sixteen o'clock of each day.
+    let office = |bin: usize| if (1920..3840).contains(&(bin % 5760)) { 3.0 } else { 0.0 };
+    let first_day = serve_every(15, &mut tier, 5_760, office);
+    assert!(first_day[2_000..3_800].iter().all(|decision| required(decision) >= 3));
+    assert!(
+        first_day[4_200..].iter().all(|decision| required(decision) == 0),
+        "idle, and nothing is expected: {:#?}",
+        first_day[4_200..].iter().find(|decision| required(decision) > 0)
+    );
+    let second = serve_every(15, &mut tier, 1_920, office);
+    assert!(second[..1_800].iter().all(|decision| required(decision) == 0));
+    let woken = second.iter().position(|decision| required(decision) > 0).unwrap();
+    let lead_bins = tier.policy.lead().as_secs() as usize / 15;
+    assert!((1_920 - 3 * lead_bins..=1_920 - lead_bins).contains(&woken), "{woken}: {:#?}", second[woken]);
 }
 
 #[test]
@@ -143,7 +185,7 @@ fn without_it_nothing_is_kept_of_it() {
     tier.ready(4);
     serve(&mut tier, 50, |_| 3.0);
     assert!(tier.memory.to_bytes().len() > 50_000);
-    tier.policy = policy();
+    tier.policy = without();
     serve(&mut tier, 1, |_| 3.0);
     assert!(tier.memory.to_bytes().len() < 20_000);
 }
@@ -228,7 +270,7 @@ fn a_forecast_that_knows_less_or_is_not_wanted_is_not_taken() {
     assert!(!holder.memory.learned().wants_forecast_of(&young.memory.learned()));
     let own = holder.memory.forecast().cloned().unwrap();
     assert!(!holder.memory.take_forecast(&holder.policy.clone(), own.clone()), "it has seen no more");
-    let mut unwilling = Timeline::new(policy());
+    let mut unwilling = Timeline::new(without());
     assert!(!unwilling.memory.take_forecast(&unwilling.policy.clone(), own));
 }
 
@@ -249,8 +291,8 @@ fn a_steady_load_gets_a_steady_answer_in_either_mode() {
     for policy in [priced(), budgeted()] {
         let mut tier = Timeline::new(policy);
         tier.ready(4);
-        let decisions = serve(&mut tier, 2000, |_| 3.5);
-        let answers: Vec<u32> = decisions[1200..].iter().map(required).collect();
+        let decisions = serve_every(15, &mut tier, 6_200, |_| 3.5);
+        let answers: Vec<u32> = decisions[5_800..].iter().map(required).collect();
         assert!(answers.iter().all(|answer| *answer == 4), "{answers:?}");
     }
 }

@@ -265,8 +265,8 @@ pub(super) const FORECAST: &[Key] = &[
     Key::with_default(
         "mode",
         Scalar::Word(&["off", "price", "budget"]),
-        "off",
-        "`price`: answers what the load will need, with as much spare for its spread as late minutes are worth. `budget`: with as much as keeps the late work within `lateBudget`. Either takes the place of the headroom in `signals.tokens.target`, and says nothing in its first hour.",
+        "price",
+        "`price`: answers what the load will need, with as much spare for its spread as late minutes are worth. `budget`: with as much as keeps the late work within `lateBudget`. Either says nothing in its first hour, stands beside the headroom in `signals.tokens.target` on its first day, and takes its place from then on. `off`: that headroom alone.",
     ),
     Key::with_default(
         "shortageCost",

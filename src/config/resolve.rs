@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::problem::{Place, Problem, Problems, Read, Reported};
 use super::quantity::quoted;
@@ -14,6 +15,8 @@ use super::settings::{
 };
 use super::yaml::{Content, Node};
 use super::{address, file, lint, shape_check};
+use crate::decision::policy::{Hold, Policy};
+use crate::units::format_span;
 
 mod policy;
 mod source;
@@ -183,16 +186,42 @@ pub(super) fn tier(section: &Section<'_>, found: &mut Findings) -> Read<TierSett
         floors_only: false,
     };
     let policy = policy(section, context, &mut found.problems);
+    let (mut policy, scrape) = (policy?, scrape?);
+    hold_over_a_rate_window(section, &mut policy, scrape.rate_window, found);
     let tier = TierSettings {
-        policy: policy?,
+        policy,
         source: source?,
-        scrape: scrape?,
+        scrape,
         activator: activator?,
         model: section.optional("model")?,
     };
     lint::tier(section, &tier, &mut found.warnings);
     note_floors(section, &tier, found);
     Ok(tier)
+}
+
+/// What a replica served that has left is gone from the tier's rates with it, while the others' rates are still means over a
+/// time when it took its share. Only after a whole window is the load seen whole again, and a shorter hold would give back
+/// more for it.
+fn hold_over_a_rate_window(
+    section: &Section<'_>,
+    policy: &mut Policy,
+    rate_window: Duration,
+    found: &mut Findings,
+) {
+    let Hold::Fixed(hold) = policy.scale_down.hold else { return };
+    if hold >= rate_window {
+        return;
+    }
+    policy.scale_down.hold = Hold::Fixed(rate_window);
+    found.warnings.push(
+        &section.section("scaleDown").place_of("hold"),
+        format!(
+            "{} is shorter than `scrape.rateWindow`: {} are held, until the load is seen whole after replicas have left",
+            format_span(hold),
+            format_span(rate_window)
+        ),
+    );
 }
 
 fn note_floors(section: &Section<'_>, tier: &TierSettings, found: &mut Findings) {

@@ -108,7 +108,7 @@ impl Policy {
             },
             floors: Vec::new(),
             max_ramp: None,
-            forecast: None,
+            forecast: Some(ForecastPolicy::default()),
             scale_down: ScaleDown { hold: Hold::Auto, max_step: Step::Share(0.5) },
             hold_unknown: Duration::from_mins(10),
             dead_band: DeadBand { tolerance: 0.1, inside: InsideBand::Exceed },

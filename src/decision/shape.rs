@@ -55,6 +55,11 @@ impl RequestShape {
         self.uncached_input / rates.input_tokens_per_second + self.output / rates.output_tokens_per_second
     }
 
+    /// What a request that runs still costs, in replica-seconds, as a mean over its life: half of its output.
+    pub(super) fn left_while_running(&self, rates: TokenRates) -> f64 {
+        self.output / 2.0 / rates.output_tokens_per_second
+    }
+
     /// The KV cache that a request takes, in tokens, as a mean over its life: its input, and half of its output.
     pub(super) fn mean_context(&self) -> f64 {
         self.input + self.output / 2.0

@@ -29,6 +29,12 @@ impl Account {
         self.late = self.late * decay + late;
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.paid *= times;
+        self.late *= times;
+    }
+
     /// All of it together, replica-seconds.
     pub(super) fn cost(&self) -> f64 {
         self.paid + self.late

@@ -101,6 +101,13 @@ impl Arrivals {
         self.last = Some(at);
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        if let Some(open) = &mut self.open {
+            open.slots.iter_mut().for_each(|work| *work *= times);
+        }
+    }
+
     /// Another process looks from here on.
     pub(super) fn resume(&mut self) {
         self.last = None;

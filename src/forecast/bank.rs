@@ -130,6 +130,15 @@ impl Bank {
         }
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.largest = (self.largest * times).max(1.0);
+        for member in &mut self.members {
+            member.fleet.rescale(times);
+            member.account.rescale(times);
+        }
+    }
+
     pub(super) fn leader(&self) -> Leader {
         let member = &self.members[self.leads];
         Leader { rule: member.rule, hold_seconds: member.hold.map(|slots| slots as f64 * SLOT_SECONDS) }

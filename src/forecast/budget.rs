@@ -226,6 +226,14 @@ impl Budget {
         f64::from(u8::from(!before && is_late(&self.minute_queued)))
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.mean_work *= times;
+        self.week.rescale(times);
+        self.fleet.rescale(times);
+        self.account.rescale(times);
+    }
+
     /// Orders for its virtual fleet.
     pub(super) fn order(&mut self, slot: i64, predictor: &Predictor, terms: &Terms, largest: f64) {
         let ask = self.rule().ask(predictor, &self.fleet, terms, largest);

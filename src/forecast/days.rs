@@ -52,6 +52,10 @@ impl Minutes {
         self.values[at] = ((sum + value) / f64::from(*values)) as f32;
     }
 
+    fn rescale(&mut self, times: f64) {
+        self.values.iter_mut().for_each(|value| *value = (f64::from(*value) * times) as f32);
+    }
+
     /// Is the minute still in the list, and not the one of a later day at the same place?
     fn keeps(&self, now: Option<i64>, minute: i64) -> bool {
         now.is_some_and(|now| minute <= now && minute > now - self.values.len() as i64)
@@ -108,6 +112,12 @@ impl Loads {
         if let Some(load) = load {
             self.load.average(minute, &mut self.bins, load);
         }
+    }
+
+    /// All of it in a unit of which it takes so many times as many.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.load.rescale(times);
+        self.day_mean = self.day_mean.map(|mean| mean * times);
     }
 
     /// Mean load of the last day.
@@ -172,6 +182,12 @@ impl Errors {
                 list.values[at] = list.values[at].max(value as f32);
             }
         }
+    }
+
+    /// See [`Loads::rescale`].
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.absolute.rescale(times);
+        self.rise.rescale(times);
     }
 
     /// Mean absolute error of the bins `from..to`.

@@ -136,6 +136,11 @@ impl Fleet {
         self.total = self.asks.front().map_or(replicas, |front| front.1);
     }
 
+    /// Its work in a unit of which it takes so many times as many. Its replicas stay: they are ordered anew soon.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.queued *= times;
+    }
+
     pub(super) fn is_sane(&self) -> bool {
         self.queued.is_finite() && self.ready.len() <= MOST_ENTRIES && self.asks.len() <= MOST_ENTRIES
     }

@@ -321,6 +321,26 @@ impl Predictor {
         (m4 + rise.max(0.0) * ratio, spreads.max(0.0))
     }
 
+    /// See [`Loads::rescale`]. Models and tails are told in shares and spreads, which have no unit.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.recent.iter_mut().for_each(|load| *load *= times);
+        self.errors.rescale(times);
+        for made in &mut self.made {
+            for number in
+                [&mut made.base, &mut made.scale, &mut made.expected, &mut made.spread, &mut made.jump]
+            {
+                *number *= times;
+            }
+            made.spread_features.iter_mut().for_each(|feature| *feature *= times);
+        }
+        self.mean_errors.iter_mut().for_each(|error| *error *= times);
+        self.mean_need *= times;
+        let Outlook { expected, spread, now, lately, need, jump, jump_spreads: _, usual } = &mut self.outlook;
+        for number in [expected, spread, now, lately, need, jump, usual] {
+            *number *= times;
+        }
+    }
+
     /// Makes what isn't written.
     pub(super) fn rebuild(&mut self) {
         self.tail.rebuild();

@@ -272,3 +272,36 @@ fn what_more_queue_and_shorter_starts_would_save_is_told_after_a_day() {
     let frontier = play.forecast.frontier(&play.terms).unwrap();
     assert_eq!(frontier.short_start_saves_replica_hours_a_day, None);
 }
+
+#[test]
+fn what_was_learned_keeps_its_meaning_when_a_replica_turns_out_to_carry_twice() {
+    let unit = |times: f64| Unit { input_token: times / 8000.0, output_token: times / 800.0 };
+    let load = |bin: usize| 8.0 + 3.0 * (bin as f64 / 900.0).sin() + noise(bin);
+    let (mut corrected, mut right_at_once) = (Play::new(), Play::new());
+    corrected.forecast.reprice(unit(2.0), 1000.0, 200.0);
+    right_at_once.forecast.reprice(unit(1.0), 1000.0, 200.0);
+    corrected.watch(DAY + 500, |bin| 2.0 * load(bin));
+    right_at_once.watch(DAY + 500, load);
+    corrected.forecast.reprice(unit(1.0), 1000.0, 200.0);
+    for play in [&mut corrected, &mut right_at_once] {
+        play.watch(40, |bin| load(DAY + 500 + bin));
+    }
+    let [after, expected] = [&corrected, &right_at_once].map(|play| *play.forecast.outlook().unwrap());
+    let near = |after: f64, expected: f64| (after / expected - 1.0).abs() < 0.02;
+    assert!(near(after.expected, expected.expected), "{after:?} {expected:?}");
+    assert!(near(after.spread, expected.spread), "{after:?} {expected:?}");
+    assert!(near(after.usual, expected.usual), "{after:?} {expected:?}");
+    assert!(after.jump_spreads < 3.0, "the change of the unit is no jump: {after:?}");
+}
+
+#[test]
+fn a_unit_that_is_no_number_changes_nothing() {
+    let mut play = Play::new();
+    play.forecast.reprice(Unit { input_token: 1e-4, output_token: 1e-3 }, 1000.0, 200.0);
+    play.watch(300, |bin| 4.0 + noise(bin));
+    let before = play.forecast.clone();
+    for token in [f64::NAN, 0.0, f64::INFINITY] {
+        play.forecast.reprice(Unit { input_token: token, output_token: token }, 1000.0, 200.0);
+    }
+    assert!(play.forecast == before);
+}

@@ -46,6 +46,12 @@ impl WhatIf {
         self.bank.least_cost(times)
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        self.predictor.rescale(times);
+        self.bank.rescale(times);
+    }
+
     pub(super) fn rebuild(&mut self) {
         self.predictor.rebuild();
     }

@@ -11,6 +11,7 @@ pub(crate) fn forecasted() -> Forecasted {
         replicas: 16,
         outlook,
         parts: [13.4, 2.6, 0.0, 0.0],
+        instead_of_headroom: true,
         leads: "safety 1.3".to_owned(),
         hold: Duration::from_secs(210),
         frontier: Some(Frontier {

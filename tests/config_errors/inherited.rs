@@ -55,6 +55,7 @@ fn a_problem_in_defaults_is_told_once_and_there() {
 #[test]
 fn what_is_legal_but_wrong_is_warned_of() {
     warned("scaleDown: {hold: 60s}", "scaleDown.hold", "shorter than the cold start of 3m");
+    warned("scaleDown: {hold: 20s}", "scaleDown.hold", "shorter than `scrape.rateWindow`: 30s are held");
     warned("signals: {kvCache: {target: 0.97}}", "signals.kvCache.target", "is above 0.95");
     warned("acceptableQueue: 0s", "acceptableQueue", "nothing may queue");
     warned("acceptableQueue: {requests: 0}", "acceptableQueue", "nothing may queue");

@@ -75,12 +75,13 @@ tiers:
     tokens: {{weight: {tokens}, target: {TARGET}}}
     waiting: {{weight: {waiting}, drain: 60s}}
   capacity: {{inputTokensPerSecond: {input_tokens_per_second}, outputTokensPerSecond: {output_tokens_per_second}}}
-{floors}{ramp}{forecast}  hpa: {{tolerance: {tolerance}}}
+{floors}{ramp}  forecast: {{mode: {forecast}}}
+  hpa: {{tolerance: {tolerance}}}
 "#,
         grpc = options.grpc,
         http = options.http,
         tolerance = options.hpa_tolerance,
-        forecast = if options.forecast { "  forecast: {mode: price}\n" } else { "" },
+        forecast = if options.forecast { "price" } else { "off" },
     )
 }
 

@@ -18,6 +18,10 @@ use crate::units::{format_span, seconds};
 /// Smaller parts of an ask aren't worth a word.
 const SHOWN_FROM: f64 = 0.05;
 
+/// Nobody is kept awake, or woken, for less than half a replica's work that is only expected: what comes then wakes the
+/// tier as it always does.
+const WAKES_FROM: f64 = 0.5;
+
 /// Seconds of a bin of the forecast.
 const BIN_SECONDS: f64 = 15.0;
 
@@ -31,6 +35,8 @@ pub struct Forecasted {
     pub outlook: Outlook,
     /// Of the replicas, fractions for the expected need, its spread, a jump that may come again, and a backlog.
     pub parts: [f64; 4],
+    /// It takes the place of the token target's headroom: it knows a day. Until then it stands beside it.
+    pub instead_of_headroom: bool,
     /// The rule that leads, in words.
     pub leads: String,
     /// How long a lower number of that rule must have been enough.
@@ -42,6 +48,15 @@ pub struct Forecasted {
     pub budget: Option<BudgetUse>,
     /// All of it in a sentence.
     pub because: String,
+}
+
+impl Forecasted {
+    /// It is a reason for replicas: the tier is in use, or soon will be.
+    pub(in crate::decision) fn counts(&self, load: &Load) -> bool {
+        let [_, _, jump, _] = self.parts;
+        let comes = (self.outlook.expected + self.outlook.spread).max(jump);
+        load.in_use || load.maybe_in_use || comes >= WAKES_FROM
+    }
 }
 
 /// The terms that a tier's forecast is made under.
@@ -100,11 +115,13 @@ impl Asked<'_> {
             replicas: ask.replicas,
             outlook,
             parts: [ask.expected, ask.spread, ask.jump, ask.backlog],
+            instead_of_headroom: forecast.knows_a_day(),
             leads: leader.rule.name(),
             hold,
             frontier: forecast.frontier(&terms),
             budget,
-            because: in_words(&outlook, &leader, &ask, budget.as_ref(), self.horizon.lead),
+            because: in_words(&outlook, &leader, &ask, budget.as_ref(), self.horizon.lead)
+                + if forecast.knows_a_day() { "" } else { "; on its first day beside the token target" },
         })
     }
 

@@ -10,15 +10,18 @@ use crate::decision::load::{MOST_REFUSED_PER_FINISHED, backlog};
 use crate::decision::observation::{CountedTotals, Observation, ReplicaState};
 use crate::decision::policy::{Policy, TokenRates};
 use crate::decision::shape::{RequestShape, sane};
-use crate::forecast::{LateCount, Queued};
+use crate::forecast::{LateCount, Queued, Unit};
 use chrono::{DateTime, Utc};
 
-/// The counters and the backlog of a round.
+/// The counters, the backlog and the batches of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::decision) struct Offered {
     totals: CountedTotals,
     waiting: f64,
+    /// None where not all replicas tell it.
+    #[serde(default)]
+    running: Option<f64>,
 }
 
 impl Offered {
@@ -27,22 +30,30 @@ impl Offered {
         if observation.replicas_unknown.is_some() {
             return None;
         }
-        let mut waiting = 0.0;
+        let (mut waiting, mut running) = (0.0, Some(0.0));
+        let mut runs = |told: Option<f64>| running = running.zip(sane(told)).map(|(sum, more)| sum + more);
         for replica in &observation.replicas {
             match (replica.state, &replica.load) {
-                (ReplicaState::Ready, Some(load)) => waiting += backlog(load)?,
+                (ReplicaState::Ready, Some(load)) => {
+                    waiting += backlog(load)?;
+                    runs(load.running);
+                }
                 (ReplicaState::Ready | ReplicaState::Silent, _) => return None,
-                (ReplicaState::Terminating, Some(load)) => waiting += backlog(load).unwrap_or(0.0),
+                (ReplicaState::Terminating, Some(load)) => {
+                    waiting += backlog(load).unwrap_or(0.0);
+                    runs(load.running);
+                }
                 _ => {}
             }
         }
         if let Some(activator) = &observation.activator {
             waiting += sane(activator.queued)?;
         }
-        Some(Self { totals: observation.totals, waiting })
+        Some(Self { totals: observation.totals, waiting, running })
     }
 
-    /// Replica-seconds of work that came since: what was served, by how much the backlog grew, and what was refused.
+    /// Replica-seconds of work that came since: what was served, by how much the backlog and the batches grew, and what
+    /// was refused. Without the batches a jump would be seen late by half of the time that a request runs.
     fn since(&self, before: &Self, shape: &RequestShape, rates: TokenRates) -> Option<f64> {
         let (now, then) = (self.totals, before.totals);
         let grew = |of: fn(&CountedTotals) -> f64| sane(Some(of(&now) - of(&then)));
@@ -52,7 +63,9 @@ impl Offered {
         let refused = grew(|totals| totals.rejected)?.min(finished * MOST_REFUSED_PER_FINISHED);
         let served = input / rates.input_tokens_per_second + output / rates.output_tokens_per_second;
         let came = self.waiting - before.waiting + refused;
-        Some((served + came * shape.cost(rates)).max(0.0))
+        // A batch shrinks by what finishes. What is gone beyond that went with its replica, and was offered nevertheless.
+        let begun = self.running.zip(before.running).map_or(0.0, |(now, then)| (now - then).max(-finished));
+        Some((served + came * shape.cost(rates) + begun * shape.left_while_running(rates)).max(0.0))
     }
 }
 
@@ -99,6 +112,11 @@ impl Memory {
         let terms = terms(policy, wanted, horizon, lately, &shape, rates).with_clocks(clocks(wanted, now));
         let ready = observation.count(ReplicaState::Ready);
         let waits = |seen: Offered| waits(&seen, ready, shape.cost(rates), terms.acceptable_seconds());
+        let unit = Unit {
+            input_token: 1.0 / rates.input_tokens_per_second,
+            output_token: 1.0 / rates.output_tokens_per_second,
+        };
+        forecast.reprice(unit, shape.uncached_input, shape.output);
         forecast.tell(queued.or_else(|| offered.map(waits)));
         forecast.learn(now.timestamp_millis(), work, replicas, &terms);
     }
@@ -120,9 +138,39 @@ mod tests {
         assert_eq!(told, Some(Queued { requests: 42.0, late: 7.0, by: LateCount::QueueTimes }));
     }
 
+    /// A request is 800 input and 700 output tokens here: 0.1 and 1 replica-seconds.
+    fn came(running: [Option<f64>; 2], finished: f64, output_tokens: f64) -> f64 {
+        let shape = RequestShape { input: 800.0, uncached_input: 800.0, output: 700.0 };
+        let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
+        let totals = CountedTotals { requests: finished, output_tokens, ..CountedTotals::default() };
+        let before = Offered { totals: CountedTotals::default(), waiting: 0.0, running: running[0] };
+        Offered { totals, waiting: 0.0, running: running[1] }.since(&before, &shape, rates).unwrap()
+    }
+
+    #[test]
+    fn a_batch_that_grows_is_work_that_came_and_one_that_finishes_was_counted_then() {
+        let nothing_new = came([Some(10.0), Some(10.0)], 0.0, 1400.0);
+        assert!((nothing_new - 2.0).abs() < 1e-9, "what is served of it: {nothing_new}");
+        let grows = came([Some(10.0), Some(14.0)], 0.0, 1400.0);
+        assert!((grows - 4.0).abs() < 1e-9, "four requests more have half of a second left each: {grows}");
+        let finishes = came([Some(10.0), Some(8.0)], 2.0, 1400.0);
+        assert!((finishes - 1.0).abs() < 1e-9, "{finishes}");
+    }
+
+    #[test]
+    fn what_a_batch_loses_with_its_replica_was_offered_nevertheless() {
+        let gone = came([Some(40.0), Some(20.0)], 2.0, 2100.0);
+        assert!((gone - 2.0).abs() < 1e-9, "only two of them have finished: {gone}");
+        let silent = came([Some(40.0), None], 2.0, 2100.0);
+        assert!(
+            (silent - 3.0).abs() < 1e-9,
+            "who doesn't tell its batch is taken at what it served: {silent}"
+        );
+    }
+
     #[test]
     fn where_nobody_tells_queue_times_a_round_is_late_while_too_much_waits() {
-        let offered = |waiting| Offered { totals: CountedTotals::default(), waiting };
+        let offered = |waiting| Offered { totals: CountedTotals::default(), waiting, running: None };
         // A request costs 0.3 replica-seconds; four replicas may have 20 of them waiting.
         assert!(waits(&offered(66.0), 4, 0.3, 5.0).late < 0.5);
         assert!(waits(&offered(67.0), 4, 0.3, 5.0).late > 0.5);

@@ -47,6 +47,13 @@ impl Week {
         self.late_minutes[at] += late_minutes as f32;
     }
 
+    /// See `Loads::rescale`.
+    pub(super) fn rescale(&mut self, times: f64) {
+        for list in [&mut self.work, &mut self.late_work] {
+            list.iter_mut().for_each(|work| *work = (f64::from(*work) * times) as f32);
+        }
+    }
+
     pub(super) fn sums(&self) -> Sums {
         let sum = |list: &[f32]| list.iter().copied().map(f64::from).sum();
         Sums { work: sum(&self.work), late_work: sum(&self.late_work), late_minutes: sum(&self.late_minutes) }

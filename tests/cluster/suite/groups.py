@@ -37,7 +37,9 @@ def leader_worker(c):
     c.fleet.load(c.namespace, "big", 2.2 * REQUESTS_PER_REPLICA)
     c.wait(lambda: c.spec_of("big", "LeaderWorkerSet") >= 3, 60, "the load needs three groups")
     serving(c, "big", 3)
-    pods = len(c.api.list("Pod", c.namespace))
-    c.check("pods of the groups", "2 each", pods, pods == 2 * c.spec_of("big", "LeaderWorkerSet"))
+    # The count may still go up between two looks at it.
+    counts = lambda: (c.spec_of("big", "LeaderWorkerSet"), len(c.api.list("Pod", c.namespace)))
+    c.wait(lambda: counts()[1] == 2 * counts()[0], 15, "each group has its two pods")
+    c.check("groups and pods", "2 each", counts(), counts()[1] == 2 * counts()[0])
     c.check("requests lost", 0, c.fleet.counters(c.namespace, "big")["lost"])
     c.fleet.load(c.namespace, "big", 0)
