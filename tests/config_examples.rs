@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use keda_vllm_scaler::config::{self, schema};
-use keda_vllm_scaler::decision::policy::{Policy, TierId, TokenRates};
+use keda_vllm_scaler::decision::policy::{ForecastPolicy, Policy, TierId, TokenRates};
 use keda_vllm_scaler::schedule::Zone;
 
 fn repository(path: &str) -> PathBuf {
@@ -95,12 +95,7 @@ fn the_full_example_shows_the_defaults_but_where_it_says_otherwise() {
     // Their lines say `default:`.
     assert_eq!(
         differing,
-        [
-            "/tiers/0/forecast/mode",
-            "/tiers/0/hpa/tolerance",
-            "/tiers/0/signals/latency/weight",
-            "/tiers/0/source/dns/scheme"
-        ]
+        ["/tiers/0/hpa/tolerance", "/tiers/0/signals/latency/weight", "/tiers/0/source/dns/scheme"]
     );
 }
 
@@ -252,7 +247,8 @@ fn the_forecast_goes_by_a_price_or_by_a_budget_and_by_the_days_of_its_people() {
         );
         config::load(&text).map(|config| config.tiers[0].policy.forecast)
     };
-    assert_eq!(forecast("").unwrap(), None);
+    assert_eq!(forecast("").unwrap(), Some(ForecastPolicy::default()));
+    assert_eq!(forecast("  forecast: {mode: off}\n").unwrap(), None);
     let priced = forecast("  forecast: {mode: price, shortageCost: 10m}\n").unwrap().unwrap();
     assert_eq!((priced.shortage_cost.as_secs(), priced.late_budget, priced.timezone), (600, None, None));
     let budget = forecast("  forecast: {mode: budget}\n").unwrap().unwrap();

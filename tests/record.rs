@@ -308,8 +308,10 @@ mod without_a_server {
         fn new(name: &str) -> Self {
             let rates = TokenRates { input_tokens_per_second: 8000.0, output_tokens_per_second: 700.0 };
             let now = "2026-03-02T08:00:00Z".parse().unwrap();
+            // What a forecast has learned would be larger than all files here.
+            let defaults = Policy::with_defaults(TierId::new("serving", name), 50, rates);
             Self {
-                policy: Arc::new(Policy::with_defaults(TierId::new("serving", name), 50, rates)),
+                policy: Arc::new(Policy { forecast: None, ..defaults }),
                 memory: Memory::started(now),
                 recorded: Recorded::default(),
                 now,

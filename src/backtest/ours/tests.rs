@@ -150,8 +150,8 @@ fn the_reasons_of_its_answers_are_kept_where_they_are_wanted() {
 
 #[test]
 fn a_priced_forecast_costs_less_than_headroom_for_everybody_and_is_late_for_hardly_a_minute() {
-    // Twelve hours of a wave of three hours, which no floor knows, with some noise.
-    let load: Vec<f64> = (0..12 * 720_u32)
+    // A day and ten hours of a wave of three hours, which no floor knows, with some noise.
+    let load: Vec<f64> = (0..34 * 720_u32)
         .map(|slot| {
             let noise =
                 (u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / f64::from(1 << 24);
@@ -163,8 +163,8 @@ fn a_priced_forecast_costs_less_than_headroom_for_everybody_and_is_late_for_hard
         let mut contender = contender();
         contender.policy.forecast = forecast;
         let mut scaler = Scaler::new(&world(&work, TERMS), &contender, Insight::default());
-        // The first two hours are for learning.
-        let tally = Tally::new(5.0).from(2 * 720, TERMS.initial);
+        // On its first day the forecast stands beside the headroom.
+        let tally = Tally::new(5.0).from(24 * 720, TERMS.initial);
         play(&work, &TERMS, &mut scaler, tally, &AtomicU64::new(0))
     };
     let plain = play_with(None);

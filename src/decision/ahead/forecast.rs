@@ -51,11 +51,12 @@ pub struct Forecasted {
 }
 
 impl Forecasted {
-    /// It is a reason for replicas: the tier is in use, or soon will be.
+    /// It is a reason for replicas. It always asks for one at least: for a tier without work that is one more reason to be
+    /// awake than there is.
     pub(in crate::decision) fn counts(&self, load: &Load) -> bool {
         let [_, _, jump, _] = self.parts;
-        let comes = (self.outlook.expected + self.outlook.spread).max(jump);
-        load.in_use || load.maybe_in_use || comes >= WAKES_FROM
+        let in_use = load.in_use || load.maybe_in_use;
+        self.outlook.expected.max(jump) >= WAKES_FROM || (in_use && self.replicas > 1)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::decision::fixtures::{at, observation, policy, replica};
 use crate::decision::observation::{ReplicaState, StepSample};
-use crate::decision::{Observation, ReplicaLoad};
+use crate::decision::{Observation, Policy, ReplicaLoad};
 
 /// A replica whose steps follow a law, with another load each round.
 fn teaching(round: u32) -> Observation {
@@ -25,10 +25,12 @@ fn teaching(round: u32) -> Observation {
 }
 
 fn taught(rounds: u32) -> Memory {
+    // A forecast is taken apart from the rest.
+    let policy = Policy { forecast: None, ..policy() };
     let mut memory = Memory::default();
     for round in 0..rounds {
         let now = at("10:00") + chrono::TimeDelta::seconds(5 * i64::from(round));
-        memory.learn(&policy(), &teaching(round), now);
+        memory.learn(&policy, &teaching(round), now);
     }
     memory
 }
