@@ -10,6 +10,7 @@
 //! rule      from these to replicas: a price on being short, or a plain target
 //! fleet     a virtual fleet on the real arrivals: what a rule would have cost
 //! bank      rules side by side; the cheapest leads
+//! track     the forecasts of the last hours against what came, to look at
 //! what_if   the same under other terms: more queue, shorter starts
 //! budget    or: a dial on the price, so that no more is late than may be
 //! ```
@@ -29,15 +30,17 @@ mod predict;
 mod rule;
 mod tail;
 mod terms;
+mod track;
 mod what_if;
 
-pub use bank::{LONGEST_HOLD, Leader};
+pub use bank::{Candidate, LONGEST_HOLD, Leader};
 pub use budget::{BudgetUse, DialEnd, LateCount, Queued};
 pub use experience::Experience;
 pub use fleet::Standing;
 pub use predict::Outlook;
 pub use rule::{Rule, RuleAsk};
 pub use terms::{CLOCK_DAYS, Terms};
+pub use track::TrackPoint;
 
 use arrivals::{Arrivals, Bin};
 use bank::Bank;
@@ -234,6 +237,12 @@ impl Forecast {
         self.told.add(queued);
     }
 
+    /// Seconds since the last round; None before the first, and after the clock was set back.
+    #[must_use]
+    pub fn seconds_since(&self, at: i64) -> Option<f64> {
+        self.arrivals.millis_since(at).map(|millis| millis as f64 / 1e3)
+    }
+
     /// Another process looks from here on.
     pub fn resume(&mut self) {
         self.arrivals.resume();
@@ -265,6 +274,20 @@ impl Forecast {
     #[must_use]
     pub fn outlook(&self) -> Option<&Outlook> {
         (self.predictor.bins() >= LEARNS_FOR).then(|| self.predictor.outlook())
+    }
+
+    /// The forecasts of the last six hours against what came, a point a minute, oldest first.
+    #[must_use]
+    pub fn track(&self) -> Vec<TrackPoint> {
+        self.predictor.track()
+    }
+
+    /// The rules that would have been cheapest lately, the cheapest first and the one that leads among them; none before a
+    /// day was watched.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let bank = self.bank.as_ref().filter(|_| self.knows_a_day());
+        bank.map(|bank| bank.candidates(self.predictor.outlook().usual)).unwrap_or_default()
     }
 
     /// What the rule that leads asks for a fleet that stands so; None until an hour was watched.

@@ -70,6 +70,21 @@ pub struct Calibration {
 }
 
 impl Calibration {
+    /// Why its rates are no capacity to configure; None where they are one.
+    ///
+    /// A replica is full when its batch, its KV cache or its patience is; a log in which neither the batch nor the cache was
+    /// ever full tells what a step costs and not how many requests share it.
+    #[must_use]
+    pub fn why_no_capacity(&self) -> Option<&'static str> {
+        let unseen = |limit: Limit| limit.known == Known::DidNotBind;
+        if !self.is_good() {
+            return Some("not every error is within 10 %");
+        }
+        (unseen(self.kv_tokens) && unseen(self.max_num_seqs)).then_some(
+            "neither its KV cache nor its batch was ever full: state --kv-tokens, which the engine prints at its start",
+        )
+    }
+
     /// Is every error within [`GOOD`]?
     #[must_use]
     pub fn is_good(&self) -> bool {

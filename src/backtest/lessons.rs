@@ -7,6 +7,7 @@
 //! tiers     one fleet average for two pools      routing      shared prompts, and who gets which request
 //! office    zero overnight, Monday at nine       retry_storm  an outage, and everybody tries again
 //! drain     long answers and replicas that go
+//! days_before  what the scaler knows that has served such days before
 //! signal    rules that the lessons need and no rival has
 //! picture   what is drawn                        text         a lesson in a terminal
 //! ```
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use super::requests::RequestScore;
 
+mod days_before;
 mod doubling;
 mod drain;
 mod office;

@@ -122,6 +122,11 @@ impl<'a> Scaler<'a> {
         Self { changes: Some(changes), ..self }
     }
 
+    /// What it has learned.
+    pub(super) fn into_memory(self) -> Memory {
+        self.memory
+    }
+
     /// See [`Scaler::telling`].
     pub(super) fn into_changes(self) -> Option<Changes> {
         self.changes

@@ -94,9 +94,9 @@ pub struct Args {
     /// How the fleet is modelled. Request by request, a day is played unless `--days` says otherwise.
     #[arg(long, value_enum, default_value_t = Fidelity::Fluid)]
     fidelity: Fidelity,
-    /// A replica's engine, request by request.
-    #[arg(long, value_enum, default_value_t = Profile::A100)]
-    profile: Profile,
+    /// A replica's engine, request by request; the first unless given.
+    #[arg(long, value_enum)]
+    profile: Option<Profile>,
     /// Chooses the requests, the starts and the phases, request by request; the fluid model draws nothing.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -126,6 +126,10 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(recording) = &args.replay {
         return replay::run(recording, args.json);
+    }
+    if args.profile.is_some() && args.fidelity == Fidelity::Fluid {
+        let told = "--profile: a fluid has no engine: add --fidelity requests, or leave it out";
+        return Err(BadFlag(told.to_owned()).into());
     }
     let plan = Plan::of(args)?;
     let page = args.report.as_deref().map(|file| PageFile::new("--report", file)).transpose()?;

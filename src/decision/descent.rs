@@ -93,8 +93,10 @@ impl Descent<'_> {
 
     /// A lower number counts once it has been enough for the whole hold.
     fn hold(&self, bounds: &mut Bounds, last: u32) {
-        let hold = self.hold;
-        let Some(needed) = self.memory.needs.largest(self.watched, hold) else { return };
+        let needs = self.memory.needs.largest(self.watched, self.hold);
+        let blind = self.memory.blind_answers.largest(self.watched, self.horizon.hold);
+        let Some(needed) = needs.max(blind) else { return };
+        let hold = if blind > needs { self.horizon.hold } else { self.hold };
         bounds.hold(BoundKind::Hold, needed, last, |kept| {
             format!("{kept} were needed within the hold of {}", format_span(hold))
         });

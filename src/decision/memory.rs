@@ -41,6 +41,10 @@ pub struct Memory {
     pub(super) last: Option<u32>,
     /// What the load needed, over the hold.
     pub(super) needs: LargestOver,
+    /// What was answered while too little was known. It counts for the tier's own hold, however long a rule of the forecast
+    /// holds: else a page that fails now and then keeps for ever what nobody needs.
+    #[serde(default)]
+    pub(super) blind_answers: LargestOver,
     /// What was answered, over the hold.
     pub(super) answers: LargestOver,
     /// Since when too little is known.
@@ -156,6 +160,7 @@ impl Memory {
         if !fresh {
             self.last = None;
             self.needs.clear();
+            self.blind_answers.clear();
             self.answers.clear();
             self.known_count = None;
             self.known_answer = None;
@@ -248,9 +253,13 @@ impl Memory {
         };
         let needed = decision.bounds.iter().filter(|b| of_load(b.kind)).map(|b| b.replicas).max();
         // While too little is known, nobody watches a lower number being enough: the answer itself is what is needed.
-        let needed = if blind { answer.or(self.last).max(needed) } else { needed };
         if let Some(needed) = needed {
             self.needs.push(at, needed);
+        }
+        if let Some(answer) = answer.or(self.last).filter(|_| blind) {
+            self.blind_answers.push(at, answer);
+        } else if let Some(needed) = needed {
+            self.blind_answers.push(at, needed);
         }
         if let Some(answer) = answer {
             self.answers.push(at, answer);

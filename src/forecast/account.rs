@@ -45,6 +45,11 @@ impl Account {
         self.replicas() + times * self.late()
     }
 
+    /// So many replica-seconds, spread over the time that counts, in replicas.
+    pub(super) fn mean(&self, replica_seconds: f64) -> f64 {
+        replica_seconds / self.seconds.max(1.0)
+    }
+
     /// Replicas that were paid for, the mean.
     pub(super) fn replicas(&self) -> f64 {
         self.paid / self.seconds.max(1.0)

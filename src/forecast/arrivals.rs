@@ -101,6 +101,10 @@ impl Arrivals {
         self.last = Some(at);
     }
 
+    pub(super) fn millis_since(&self, at: i64) -> Option<i64> {
+        self.last.map(|last| at - last).filter(|passed| *passed >= 0)
+    }
+
     /// See `Loads::rescale`.
     pub(super) fn rescale(&mut self, times: f64) {
         if let Some(open) = &mut self.open {

@@ -45,6 +45,9 @@ const CHOOSE_EVERY: u64 = 60;
 /// By how much a rule must be cheaper than the one that leads.
 const SWITCH: f64 = 0.01;
 
+/// Candidates that are told.
+const SHOWN: usize = 4;
+
 /// A rule and its fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,6 +60,12 @@ struct Member {
     account: Account,
 }
 
+impl Member {
+    fn leader(&self) -> Leader {
+        Leader { rule: self.rule, hold_seconds: self.hold.map(|slots| slots as f64 * SLOT_SECONDS) }
+    }
+}
+
 /// The rule that leads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leader {
@@ -64,6 +73,21 @@ pub struct Leader {
     pub rule: Rule,
     /// How long it holds what it asked for, in seconds; None is the hold of the tier.
     pub hold_seconds: Option<f64>,
+}
+
+/// A rule with what it would have cost lately.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// The rule, and its hold.
+    pub leader: Leader,
+    /// Replicas paid for, the mean.
+    pub replicas: f64,
+    /// The price of its late minutes, in replicas.
+    pub late: f64,
+    /// Its handicap for being unlikely to be right, as spread over the days that count, in replicas.
+    pub handicap: f64,
+    /// It leads.
+    pub leads: bool,
 }
 
 /// The bank.
@@ -93,7 +117,7 @@ impl Bank {
         let hpa = member(Rule::Hpa, Some(HPA_HOLD), TARGET_HANDICAP);
         let members: Vec<Member> = prices.into_iter().chain(targets).chain([hpa]).collect();
         let leads = PRICES.iter().position(|times| *times == FIRST).unwrap_or(0);
-        Self { members, leads, bins: 0, largest: 1.0 }
+        Self { members, leads, bins: 0, largest: 0.0 }
     }
 
     /// Serves a bin that was seen, with what was ordered before it; the predictor has not seen it yet.
@@ -112,7 +136,7 @@ impl Bank {
         let slot = (bin + 2) * SLOTS_A_BIN as i64;
         for at in 0..self.members.len() {
             let member = &self.members[at];
-            let ask = member.rule.ask(predictor, &member.fleet, terms, self.largest);
+            let ask = member.rule.ask(predictor, &member.fleet, terms, self.largest());
             let hold = member.hold.unwrap_or(terms.hold_slots);
             self.members[at].fleet.order(ask.replicas, slot, hold);
         }
@@ -132,7 +156,7 @@ impl Bank {
 
     /// See `Loads::rescale`.
     pub(super) fn rescale(&mut self, times: f64) {
-        self.largest = (self.largest * times).max(1.0);
+        self.largest *= times;
         for member in &mut self.members {
             member.fleet.rescale(times);
             member.account.rescale(times);
@@ -140,13 +164,32 @@ impl Bank {
     }
 
     pub(super) fn leader(&self) -> Leader {
-        let member = &self.members[self.leads];
-        Leader { rule: member.rule, hold_seconds: member.hold.map(|slots| slots as f64 * SLOT_SECONDS) }
+        self.members[self.leads].leader()
+    }
+
+    /// The cheapest, and the one that leads where it isn't among them.
+    pub(super) fn candidates(&self, usual: f64) -> Vec<Candidate> {
+        let candidate = |(at, member): (usize, &Member)| Candidate {
+            leader: member.leader(),
+            replicas: member.account.replicas(),
+            late: member.account.late(),
+            handicap: member.account.mean(member.handicap * 60.0 * usual),
+            leads: at == self.leads,
+        };
+        let mut all: Vec<Candidate> = self.members.iter().enumerate().map(candidate).collect();
+        let cost = |candidate: &Candidate| candidate.replicas + candidate.late + candidate.handicap;
+        all.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let mut place = 0;
+        all.retain(|candidate| {
+            place += 1;
+            place <= SHOWN || candidate.leads
+        });
+        all
     }
 
     /// The largest need so far.
     pub(super) fn largest(&self) -> f64 {
-        self.largest
+        self.largest.max(1.0)
     }
 
     /// What the rule that leads cost.

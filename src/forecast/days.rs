@@ -20,13 +20,13 @@ const ERROR_MINUTES: usize = MINUTES_A_DAY + 120;
 /// One number a minute, for the last so many minutes. Minutes that nobody saw are NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-struct Minutes {
+pub(super) struct Minutes {
     #[serde(with = "packed")]
     values: Vec<f32>,
 }
 
 impl Minutes {
-    fn unseen(minutes: usize) -> Self {
+    pub(super) fn unseen(minutes: usize) -> Self {
         Self { values: vec![f32::NAN; minutes] }
     }
 
@@ -35,7 +35,7 @@ impl Minutes {
     }
 
     /// A new minute, and those that were left out since the last one, are unknown.
-    fn turn_to(&mut self, last: Option<i64>, minute: i64) {
+    pub(super) fn turn_to(&mut self, last: Option<i64>, minute: i64) {
         let from = last.map_or(minute, |last| last.saturating_add(1).min(minute));
         // More minutes than are kept need not be forgotten one by one.
         for unseen in from.max(minute - self.values.len() as i64 + 1)..=minute {
@@ -45,14 +45,24 @@ impl Minutes {
     }
 
     /// One more value of the minute that is being filled, which holds the mean of so many.
-    fn average(&mut self, minute: i64, values: &mut u32, value: f64) {
+    pub(super) fn average(&mut self, minute: i64, values: &mut u32, value: f64) {
         let at = self.place(minute);
         let sum = if *values == 0 { 0.0 } else { f64::from(self.values[at]) * f64::from(*values) };
         *values += 1;
         self.values[at] = ((sum + value) / f64::from(*values)) as f32;
     }
 
-    fn rescale(&mut self, times: f64) {
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The value of a minute, where it is kept and was seen.
+    pub(super) fn at(&self, now: Option<i64>, minute: i64) -> Option<f64> {
+        let value = f64::from(self.values[self.place(minute)]);
+        (self.keeps(now, minute) && !value.is_nan()).then_some(value)
+    }
+
+    pub(super) fn rescale(&mut self, times: f64) {
         self.values.iter_mut().for_each(|value| *value = (f64::from(*value) * times) as f32);
     }
 

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::days::{Error, Errors, Loads};
 use super::least_squares::LeastSquares;
 use super::tail::Tail;
+use super::track::{Track, TrackPoint};
 use super::{BIN_SECONDS, BINS_A_DAY, Terms};
 
 const FEATURES: usize = 10;
@@ -120,6 +121,8 @@ pub(super) struct Predictor {
     level: usize,
     /// Share of the bins with a remembered jump in which it came again.
     recurrence: f64,
+    #[serde(default = "Track::new")]
+    track: Track,
     outlook: Outlook,
 }
 
@@ -143,12 +146,18 @@ impl Predictor {
             level_tails: std::array::from_fn(|_| Tail::empty()),
             level: 0,
             recurrence: 0.1,
+            track: Track::new(),
             outlook: Outlook::default(),
         }
     }
 
     pub(super) fn outlook(&self) -> &Outlook {
         &self.outlook
+    }
+
+    /// The forecasts of the last hours against what came.
+    pub(super) fn track(&self) -> Vec<TrackPoint> {
+        self.track.points()
     }
 
     /// Bins taken in.
@@ -201,7 +210,10 @@ impl Predictor {
 
         let due = self.made.len().checked_sub(lead).and_then(|at| self.made.get(at)).cloned();
         let due = due.filter(|made| sure && made.sure && made.bin + lead as i64 == bin);
-        let error = due.map(|due| self.score(&due, need));
+        let error = due.map(|due| {
+            self.track.push(bin, due.expected, due.spread, need);
+            self.score(&due, need)
+        });
         let expected = m4 + scale * self.model.predict(&features).clamp(-0.7, 1.0);
         self.errors.push(bin, error);
 
@@ -218,7 +230,7 @@ impl Predictor {
         let spread = (mean * self.spread_model.predict(&spread_features.map(|x| x / mean))).max(0.4 * mean);
 
         let share = (1.0 - 0.5_f64.powf(1.0 / (3.5 * BINS_A_DAY as f64))).max(1.0 / self.bins as f64);
-        self.mean_need += share * (need.max(1.0) - self.mean_need);
+        self.mean_need += share * (need - self.mean_need);
         let (jump, jump_spreads) = self.jump(ahead, bin, m4, m40, was);
         let level = expected / self.mean_need.max(0.5);
         self.level = LEVELS.iter().filter(|limit| level >= **limit).count();
@@ -325,6 +337,7 @@ impl Predictor {
     pub(super) fn rescale(&mut self, times: f64) {
         self.recent.iter_mut().for_each(|load| *load *= times);
         self.errors.rescale(times);
+        self.track.rescale(times);
         for made in &mut self.made {
             for number in
                 [&mut made.base, &mut made.scale, &mut made.expected, &mut made.spread, &mut made.jump]
@@ -351,6 +364,7 @@ impl Predictor {
     pub(super) fn is_sane(&self) -> bool {
         let numbers = [self.mean_need, self.relative_error, self.recurrence, self.outlook.expected];
         self.errors.is_sane()
+            && self.track.is_sane()
             && self.tail.is_sane()
             && self.level_tails.iter().all(Tail::is_sane)
             && self.level < self.level_tails.len()

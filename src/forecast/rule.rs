@@ -67,15 +67,16 @@ impl Rule {
         let mut ask = match self {
             Self::Hpa => RuleAsk { expected: predictor.last(2) / HPA_TARGET, ..RuleAsk::default() },
             Self::Target(target) => RuleAsk { expected: predictor.last(2) / target, ..RuleAsk::default() },
-            Self::Price(times) => priced(times, predictor, terms),
+            Self::Price(times) => priced(times, predictor, terms, most(largest)),
             Self::Safety(times) => {
-                priced(times * outlook.expected.max(0.0) / outlook.usual, predictor, terms)
+                let times = times * outlook.expected.max(0.0) / outlook.usual;
+                priced(times, predictor, terms, most(largest))
             }
         };
         if self != Self::Hpa {
             ask.backlog = backlog(&ask, outlook, standing, terms, largest);
         }
-        let most = (1.25 * largest + 1.0).ceil().max(1.0);
+        let most = most(largest);
         let wanted = (ask.total() - 1e-9).ceil().max(1.0);
         ask.capped = wanted > most;
         ask.replicas = wanted.min(most) as u32;
@@ -106,18 +107,24 @@ impl RuleAsk {
     }
 }
 
+/// No ask is above a quarter more than was ever needed, and one.
+fn most(largest: f64) -> f64 {
+    (1.25 * largest + 1.0).ceil().max(1.0)
+}
+
 /// `argmin over whole N of N + price x beyond((N - expected) / spread)`, in replica-bins: one bin more of a replica
 /// against the price of the late minutes that a bin short of it makes.
-fn priced(times: f64, predictor: &Predictor, terms: &Terms) -> RuleAsk {
+fn priced(times: f64, predictor: &Predictor, terms: &Terms, most: f64) -> RuleAsk {
     let outlook = predictor.outlook();
     let price = terms.shortage_minutes * BINS_A_MINUTE * LATE_MINUTES_A_BIN * times * outlook.usual;
     let above = |replicas: f64| (replicas - outlook.expected) / outlook.spread.max(1e-6);
     let cost = |replicas: f64| replicas + price * predictor.beyond(above(replicas));
     let mut replicas = outlook.expected.max(1.0).ceil();
     let (mut best, mut least) = (replicas, cost(replicas));
-    // From where the replicas alone cost more than the best, nothing can be better.
-    while replicas < least {
-        replicas += 1.0;
+    // From where the replicas alone cost more than the best, nothing can be better; and more than the most isn't asked for.
+    while replicas < least.min(most) {
+        // One by one up to a thousand, then in steps that nobody would tell apart.
+        replicas += (replicas / 1000.0).floor().max(1.0);
         let cost = cost(replicas);
         if cost < least {
             (best, least) = (replicas, cost);

@@ -305,3 +305,29 @@ fn a_unit_that_is_no_number_changes_nothing() {
     }
     assert_eq!(play.forecast.outlook().copied(), before);
 }
+
+#[test]
+fn a_capacity_that_is_written_in_another_unit_and_corrected_leaves_nothing_behind() {
+    let unit = |times: f64| Unit { input_token: times / 8000.0, output_token: times / 800.0 };
+    let mut play = Play::new();
+    play.forecast.reprice(unit(1.0), 1000.0, 200.0);
+    play.watch(600, |bin| 0.3 + 0.1 * noise(bin));
+    let before = *play.forecast.outlook().unwrap();
+    play.forecast.reprice(unit(0.001), 1000.0, 200.0);
+    play.watch(20, |bin| 0.001 * (0.3 + 0.1 * noise(bin)));
+    play.forecast.reprice(unit(1.0), 1000.0, 200.0);
+    play.watch(4, |bin| 0.3 + 0.1 * noise(bin));
+    let after = *play.forecast.outlook().unwrap();
+    assert!((after.usual - before.usual).abs() < 0.05, "{before:?} {after:?}");
+    assert!((after.expected - before.expected).abs() < 0.1, "{before:?} {after:?}");
+    assert!(play.ask().unwrap() <= 3, "1.25 times the largest need and one");
+}
+
+#[test]
+fn a_load_that_no_tier_has_takes_no_time_to_think_about() {
+    let mut play = Play::new();
+    play.watch(300, |bin| 4.0 + noise(bin));
+    // Were each replica up to it looked at, this would not end.
+    play.watch(8, |_| 1e12);
+    assert!(play.ask().unwrap() > 1_000_000);
+}

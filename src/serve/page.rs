@@ -12,6 +12,8 @@ use crate::snapshot::{ConfigStatus, Snapshot, TierStatus};
 
 mod asks;
 mod cold_start;
+mod forecast;
+mod frame;
 mod overview;
 mod plot;
 mod supply;

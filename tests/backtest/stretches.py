@@ -1,4 +1,4 @@
-"""Stretches of real load, and a backtest of them: what `forecast-table` and `ablation` share."""
+"""Stretches of real load, and a backtest of them: what `forecast-table`, `ablation` and `stress-table` share."""
 
 import csv
 import gzip
@@ -52,9 +52,10 @@ def policy(folder, name, keys):
     return path
 
 
-def play(program, trace, flags):
-    """The rows of a backtest: 20 replicas at peak, a cold start of 180 s."""
-    command = [program, "backtest", "--trace", trace, "--peak-replicas", "20", "--cold-start", "180s", *flags, "--csv"]
+def play(program, trace, flags, peak=20, cold_start=180):
+    """The rows of a backtest: so many replicas at peak, a cold start of so many seconds."""
+    fleet = ["--peak-replicas", str(peak), "--cold-start", f"{cold_start}s"]
+    command = [program, "backtest", "--trace", trace, *fleet, *flags, "--csv"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::days_before;
 use super::stage::{By, Part, Played, Stage, play_all};
 use super::{Claim, Course, Picture, Run, Told, fixed, monday, percent};
 use crate::decision::Policy;
@@ -17,6 +18,10 @@ const RAMP_BEGINS: f64 = 600.0;
 /// How long it takes, seconds.
 const RAMP_TAKES: f64 = 120.0;
 const MAX: u32 = 20;
+/// When it goes back on the days before, seconds after ten o'clock.
+const ENDS: f64 = 7200.0;
+/// Such days that the last row has served before, and of a short lesson.
+const DAYS_BEFORE: (u32, u32) = (2, 1);
 /// What may queue, seconds: the policy's default, and what late is.
 const ALLOWANCE: f64 = 5.0;
 /// Of batch work that can wait.
@@ -24,6 +29,12 @@ const LONG_ALLOWANCE: f64 = 90.0;
 
 fn replicas(seconds: f64) -> f64 {
     BEFORE * 2_f64.powf(((seconds - RAMP_BEGINS) / RAMP_TAKES).clamp(0.0, 1.0))
+}
+
+/// The same on the days before, by seconds since ten o'clock of the first.
+fn replicas_before(seconds: f64) -> f64 {
+    let since_ten = seconds % 86_400.0;
+    if since_ten < ENDS { replicas(since_ten) } else { BEFORE }
 }
 
 pub(super) fn play(course: Course) -> Told {
@@ -50,6 +61,10 @@ pub(super) fn play(course: Course) -> Told {
             parts.push(Part::new(told, fleet(5), &load, By::Rule(rival, 1, MAX)));
         }
     }
+    let (full, short) = DAYS_BEFORE;
+    let memory = days_before::after(&stage, &plain, course.extent.of(full, short), replicas_before);
+    let experienced = By::Experienced(Box::new(plain.clone()), Box::new(memory));
+    parts.push(Part::new("ours, who knows such days", fleet(5), &load, experienced));
     parts.push(Part::new("twice as many, always", fleet(10), &load, By::Plan(Vec::new())));
     let played = play_all(parts, course.threads);
     let (see, picture) = (see(&played), Picture::minutes(&played));
@@ -84,7 +99,7 @@ fn run(played: Played) -> Run {
 }
 
 fn see(played: &[Played]) -> [Claim; 2] {
-    let [without, with, long, waiting, _, _] = played else {
+    let [without, with, long, waiting, _, experienced, _] = played else {
         return ["", ""].map(|none| Claim { sentence: none.to_owned(), holds: false });
     };
     let p99 = |played: &Played| played.score.queue_seconds.p99;
@@ -105,20 +120,23 @@ fn see(played: &[Played]) -> [Claim; 2] {
         },
         Claim {
             sentence: format!(
-                "Told `maxRamp: \"2x in 2m\"`, the scaler keeps {:.0} replicas ready where {:.0} carry the load, because within one lead it could grow threefold, and the slowest hundredth queues {:.1} s of the 5 s that are allowed; where 90 s are allowed {:.0} replicas are enough, {:.1} GPU-hours fewer in this half hour, and it queues {:.1} s.",
+                "Told `maxRamp: \"2x in 2m\"`, the scaler keeps {:.0} replicas ready where {:.0} carry the load, because within one lead it could grow threefold, and the slowest hundredth queues {:.1} s of the 5 s that are allowed; where 90 s are allowed {:.0} replicas are enough, {:.1} GPU-hours fewer in this half hour, and it queues {:.1} s; told nothing, one that has served such days before has {} of the work late for {:.1} GPU-hours.",
                 ready_before(with),
                 ready_before(without),
                 p99(with),
                 ready_before(long),
                 hours(with) - hours(long),
                 p99(long),
+                percent(experienced.score.late_work),
+                hours(experienced),
             ),
             holds: p99(with) <= ALLOWANCE
                 && with.score.late_minutes == 0
                 && p99(long) <= LONG_ALLOWANCE
                 && ready_before(without) + 1.0 < ready_before(long)
                 && ready_before(long) < ready_before(with)
-                && hours(long) < hours(with),
+                && hours(long) < hours(with)
+                && 2.0 * experienced.score.late_work < without.score.late_work,
         },
     ]
 }

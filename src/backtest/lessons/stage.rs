@@ -17,7 +17,7 @@ use crate::backtest::rival::Rival;
 use crate::backtest::rivals::{self, EngineFacts, Facts};
 use crate::backtest::trace::Arrivals;
 use crate::decision::policy::Floor;
-use crate::decision::{Policy, TierId};
+use crate::decision::{Memory, Policy, TierId};
 use crate::schedule::Window;
 use crate::simulate::autoscaler::AutoscalerSettings;
 use crate::simulate::cluster::Gone;
@@ -86,10 +86,22 @@ impl Stage {
         rivals::ALL.iter().find(|entry| entry.name == name)?.rival(&facts)
     }
 
+    /// The same with other requests.
+    pub(super) fn with_seed(&self, seed: u64) -> Self {
+        Self { seed, ..self.clone() }
+    }
+
     /// Requests of a Poisson process whose rate is so many replicas' worth, by seconds since the beginning.
     pub(super) fn load(&self, span: Duration, replicas: impl Fn(f64) -> f64) -> Load {
+        let slots = self.slots(span, replicas);
+        let shape = TraceShape::of(slots.iter().copied());
+        SlotArrivals::new(slots.into_iter(), &shape, self.lengths.longest, 1.0, self.seed).collect()
+    }
+
+    /// The same, slot by slot.
+    pub(super) fn slots(&self, span: Duration, replicas: impl Fn(f64) -> f64) -> Vec<Arrivals> {
         let count = (span.as_secs_f64() / SLOT_SECONDS).ceil() as u64;
-        let slots: Vec<Arrivals> = (0..count)
+        (0..count)
             .map(|slot| {
                 let middle = (slot as f64 + 0.5) * SLOT_SECONDS;
                 let mean = replicas(middle) * self.capacity.requests_per_second * SLOT_SECONDS;
@@ -100,9 +112,7 @@ impl Stage {
                     output_tokens: requests * self.lengths.mean_output,
                 }
             })
-            .collect();
-        let shape = TraceShape::of(slots.iter().copied());
-        SlotArrivals::new(slots.into_iter(), &shape, self.lengths.longest, 1.0, self.seed).collect()
+            .collect()
     }
 }
 
@@ -133,6 +143,8 @@ fn poisson(mean: f64, seed: u64, slot: u64) -> u32 {
 pub(super) enum By {
     /// The server's decision, its ScaledObject as the documentation has it.
     Ours(Box<Policy>),
+    /// The same by one who has served days before: see [`super::days_before`].
+    Experienced(Box<Policy>, Box<Memory>),
     /// A rule from elsewhere between these bounds.
     Rule(Box<dyn Rival + Send>, u32, u32),
     /// Nobody: it stays as it is, but for these changes, in the order of time.
@@ -199,14 +211,10 @@ impl Part {
     pub(super) fn play(self) -> Played {
         let Self { name, fleet, load, by, look } = self;
         let arrivals = load.iter().cloned();
-        let (begins, seed) = (fleet.begins, fleet.seed);
+        let begins = fleet.begins;
         let (score, watch) = match by {
-            By::Ours(policy) => {
-                let chain = AutoscalerSettings::recommended(policy.min, policy.max);
-                let scaler = ScalerSizer::new(&policy, chain, Sight::default(), begins, seed);
-                let mut watched = Watched::new(scaler, look);
-                (play(&fleet, &mut watched, arrivals), watched.watch)
-            }
+            By::Ours(policy) => by_ours(&policy, Memory::started(begins), &fleet, look, arrivals),
+            By::Experienced(policy, memory) => by_ours(&policy, *memory, &fleet, look, arrivals),
             By::Rule(rival, min, max) => {
                 let mut watched = Watched::new(RivalSizer::new(rival, min, max), look);
                 (play(&fleet, &mut watched, arrivals), watched.watch)
@@ -222,6 +230,20 @@ impl Part {
         };
         Played { name, score, looks: watch.looks, hit_rate: watch.hit_rate, gone: watch.gone }
     }
+}
+
+fn by_ours(
+    policy: &Policy,
+    memory: Memory,
+    fleet: &RequestSettings,
+    look: Duration,
+    arrivals: impl Iterator<Item = ArrivingRequest>,
+) -> (RequestScore, Watch) {
+    let chain = AutoscalerSettings::recommended(policy.min, policy.max);
+    let scaler =
+        ScalerSizer::new(policy, chain, Sight::default(), fleet.begins, fleet.seed).with_memory(memory);
+    let mut watched = Watched::new(scaler, look);
+    (play(fleet, &mut watched, arrivals), watched.watch)
 }
 
 /// What was seen of a fleet besides its score.

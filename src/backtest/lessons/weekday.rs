@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::days_before;
 use super::signal::LatencyP95;
 use super::stage::{By, Part, Played, Stage, office_hours, play_all};
 use super::{Claim, Course, Picture, Run, Told, fixed, monday, percent};
@@ -25,6 +26,8 @@ const INITIAL: u32 = 1;
 const INITIAL_AT_EIGHT: u32 = 2;
 /// Mean tokens of a prompt and of an answer: a coding assistant's, whose answers are longer than a conversation's.
 const TOKENS: (f64, f64) = (2000.0, 500.0);
+/// Such days that the last one has served before, and of a short lesson.
+const DAYS_BEFORE: (u32, u32) = (2, 1);
 /// Replicas of the floor: the load at ten past nine, at the usual target.
 const FLOOR: u32 = 5;
 
@@ -64,6 +67,13 @@ pub(super) fn play(course: Course) -> Told {
     ] {
         parts.push(Part::new(name, fleet, &load, ours(policy)));
     }
+    let slow = policy(1, LONG_COLD_START);
+    let (full, short) = DAYS_BEFORE;
+    let memory = days_before::after(&stage, &slow, course.extent.of(full, short), |seconds| {
+        PEAK * weekday_share(Duration::from_secs_f64(midnight + seconds))
+    });
+    let experienced = By::Experienced(Box::new(slow), Box::new(memory));
+    parts.push(Part::new("ours, 8 min, who knows such days", fleet(LONG_COLD_START), &load, experienced));
     let played = play_all(parts, course.threads);
     let (see, picture) = (see(&played), Picture::minutes(&played));
     Told {
@@ -94,7 +104,7 @@ fn run(played: Played) -> Run {
 }
 
 fn see(played: &[Played]) -> [Claim; 2] {
-    let [cpu, gpu, waiting, kv, latency, ours, slow, floor, slow_floor, zero] = played else {
+    let [cpu, gpu, waiting, kv, latency, ours, slow, floor, slow_floor, zero, experienced] = played else {
         return ["", ""].map(|none| Claim { sentence: none.to_owned(), holds: false });
     };
     let late = |played: &Played| played.score.late_minutes;
@@ -133,18 +143,21 @@ fn see(played: &[Played]) -> [Claim; 2] {
         },
         Claim {
             sentence: format!(
-                "No signal sees nine o'clock coming: when a start takes eight minutes instead of three, late minutes go from {} to {}; the floor, ordered one lead before nine, brings them to {} and {} for {:.0} and {:.0} GPU-hours more, and `min: 0` changes nothing for a tier that is asked all night ({:.0} GPU-hours).",
+                "No signal sees nine o'clock coming: when a start takes eight minutes instead of three, late minutes go from {} to {}; the floor, ordered one lead before nine, brings them to {} and {} for {:.0} and {:.0} GPU-hours more, the forecast of a scaler that has served two such days to {} for {:.0} without being told of nine, and `min: 0` changes nothing for a tier that is asked all night ({:.0} GPU-hours).",
                 late(ours),
                 late(slow),
                 late(floor),
                 late(slow_floor),
                 hours(floor) - hours(ours),
                 hours(slow_floor) - hours(slow),
+                late(experienced),
+                hours(experienced) - hours(slow),
                 hours(zero),
             ),
             holds: late(slow) > late(ours)
                 && late(floor) < late(ours)
                 && late(slow_floor) < late(slow)
+                && late(experienced) < late(slow)
                 && (hours(zero) / hours(ours) - 1.0).abs() < 0.02,
         },
     ]

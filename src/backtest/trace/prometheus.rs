@@ -176,7 +176,8 @@ impl Points {
         if self.series == 0 {
             return Err("the answer is empty: no series matches the query in this range".to_owned());
         }
-        gaps::recovered(&self.steps, self.begins, self.step, most_slots)
+        // A rate at a time is the mean of the step before it.
+        gaps::recovered(&self.steps, self.begins - self.step, self.step, most_slots)
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
         ]);
         let Recovered { trace, filled, begins_seconds } = read(text.as_bytes(), None).unwrap();
         assert_eq!(filled, Filled { steps: 4, missing: 1, longest_run: 1 });
-        assert_eq!((trace.bin_seconds, begins_seconds), (60.0, 1_700_000_000.0));
+        assert_eq!((trace.bin_seconds, begins_seconds), (60.0, 1_699_999_940.0));
         let slot = |n: usize| trace.slots[n * 12];
         assert!((slot(0).requests - 10.0).abs() < 1e-9, "2 a second for 5 s");
         assert!((slot(1).output_tokens - 75.0).abs() < 1e-9, "two series are summed");

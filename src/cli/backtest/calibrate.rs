@@ -120,10 +120,13 @@ fn told(found: &Calibration) -> String {
     lines.push(format!("{:<24}{}", "preemptions", found.preemptions));
     lines.push(String::new());
     lines.extend(table(&found.scores));
-    lines.push(format!(
-        "capacity: {{inputTokensPerSecond: {:.0}, outputTokensPerSecond: {:.0}}}",
-        found.input_tokens_per_second, found.output_tokens_per_second
-    ));
+    lines.push(match found.why_no_capacity() {
+        None => format!(
+            "capacity: {{inputTokensPerSecond: {:.0}, outputTokensPerSecond: {:.0}}}",
+            found.input_tokens_per_second, found.output_tokens_per_second
+        ),
+        Some(why) => format!("no capacity from this: {why}"),
+    });
     lines.push(String::new());
     lines.join("\n")
 }

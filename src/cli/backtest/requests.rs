@@ -66,7 +66,7 @@ pub(super) async fn run(args: &Args, plan: Plan) -> anyhow::Result<Report> {
             policies: settings.policies.clone(),
             calibrated,
             rivals: std::mem::take(&mut settings.rivals),
-            engine: args.profile.engine(),
+            engine: args.profile.unwrap_or(Profile::A100).engine(),
             size: settings.size,
             cold_start: settings.cold_start,
             acceptable_queue: settings.acceptable_queue,

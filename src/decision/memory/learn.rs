@@ -47,6 +47,7 @@ impl Memory {
         // A rule of the forecast may hold for longer than the tier.
         let longest = if policy.forecast.is_some() { hold.max(LONGEST_HOLD) } else { hold };
         self.needs.forget(at, longest);
+        self.blind_answers.forget(at, hold);
         self.answers.forget(at, hold);
         if let Some(shape) = RequestShape::observed(&observation.load) {
             self.shape = Some(shape);

@@ -13,6 +13,14 @@ use crate::decision::shape::{RequestShape, sane};
 use crate::forecast::{LateCount, Queued, Unit};
 use chrono::{DateTime, Utc};
 
+/// Requests that a replica's batch can hold at most, where its bound isn't known: twice vLLM's largest default of
+/// `--max-num-seqs`. A page that tells more tells nonsense.
+const MOST_RUNNING: f64 = 2048.0;
+
+/// Work beyond so many times what the tier may ever have is no more reason for it, and a page that tells nonsense is not to
+/// fill the forecast with it for days.
+const MOST_LOAD: f64 = 4.0;
+
 /// The counters, the backlog and the batches of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,12 +34,14 @@ pub(in crate::decision) struct Offered {
 
 impl Offered {
     /// None where not all of it is known: what one replica doesn't tell for a while would come as a lump.
-    fn of(observation: &Observation) -> Option<Self> {
+    fn of(observation: &Observation, full_batch: Option<f64>) -> Option<Self> {
         if observation.replicas_unknown.is_some() {
             return None;
         }
         let (mut waiting, mut running) = (0.0, Some(0.0));
-        let mut runs = |told: Option<f64>| running = running.zip(sane(told)).map(|(sum, more)| sum + more);
+        let most = full_batch.unwrap_or(MOST_RUNNING).min(MOST_RUNNING);
+        let mut runs =
+            |told: Option<f64>| running = running.zip(sane(told)).map(|(sum, more)| sum + more.min(most));
         for replica in &observation.replicas {
             match (replica.state, &replica.load) {
                 (ReplicaState::Ready, Some(load)) => {
@@ -99,10 +109,15 @@ impl Memory {
             return;
         };
         let shape = self.shape.unwrap_or(RequestShape::ASSUMED);
-        let rates = ReplicaCapacity::of(policy, observation, self, &shape).rates;
-        let offered = Offered::of(observation);
+        let capacity = ReplicaCapacity::of(policy, observation, self, &shape);
+        let rates = capacity.rates;
+        let offered = Offered::of(observation, capacity.batch.map(|bound| bound.size));
         let both = offered.zip(self.offered);
-        let work = both.and_then(|(now, before)| now.since(&before, &shape, rates));
+        let passed =
+            self.forecast.as_deref().and_then(|forecast| forecast.seconds_since(now.timestamp_millis()));
+        let most = MOST_LOAD * f64::from(policy.max.max(1)) * passed.unwrap_or(0.0);
+        let work =
+            both.and_then(|(now, before)| now.since(&before, &shape, rates)).map(|work| work.min(most));
         let queued = both.and_then(|(now, before)| queued(&before.totals, &now.totals));
         self.offered = offered;
         let listed = observation.count(ReplicaState::Ready) + observation.count(ReplicaState::Starting);
@@ -166,6 +181,22 @@ mod tests {
             (silent - 3.0).abs() < 1e-9,
             "who doesn't tell its batch is taken at what it served: {silent}"
         );
+    }
+
+    #[test]
+    fn a_batch_larger_than_any_engine_has_is_not_believed() {
+        let told = |running: f64| {
+            let mut seen = crate::decision::fixtures::replica("a", ReplicaState::Ready);
+            let load = crate::decision::ReplicaLoad {
+                running: Some(running),
+                waiting: Some(0.0),
+                ..crate::decision::ReplicaLoad::default()
+            };
+            seen.load = Some(load);
+            Offered::of(&crate::decision::fixtures::observation(vec![seen]), Some(200.0)).unwrap().running
+        };
+        assert_eq!(told(150.0), Some(150.0));
+        assert_eq!(told(1e12), Some(200.0));
     }
 
     #[test]

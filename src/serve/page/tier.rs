@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use maud::{Markup, html};
 
-use super::{answer_number, asks, cold_start, plot, supply};
+use super::{answer_number, asks, cold_start, forecast, plot, supply};
 use crate::decision::{Answer, Decision, Observation};
 use crate::quantile::Quantile;
 use crate::serve::words::{asked_when, from_now, latency, maybe, percent, quantity, span, words};
@@ -21,6 +21,7 @@ pub(super) fn page(snapshot: &Snapshot, status: &TierStatus) -> Markup {
         }
         (asks::asks(&status.decision, ready))
         (asks::bounds(&status.decision))
+        (forecast::section(status, snapshot.at))
         (floors(status, snapshot.at))
         (supply::table(&status.observation, snapshot.at))
         (cold_start::section(&status.decision.cold_start))

@@ -18,7 +18,9 @@ SMALL = 4
 @case("burst", seconds=100, ci=True, needs=["fleet", "kubernetes"])
 def burst(c):
     """A jump of the load is one decision, not two: what starts is counted on while the backlog grows that it will serve."""
-    chat = watched(c, "chat", cold_start=25, hold=30, scrape=CALM, signals={"latency": {"weight": 1, "queueTimeP95": "1s"}})
+    # A backlog that must be gone in 8 s asks for more and more replicas while it grows, if nobody counts on those that start.
+    signals = {"latency": {"weight": 1, "queueTimeP95": "1s"}, "waiting": {"weight": 1, "drain": "8s"}}
+    chat = watched(c, "chat", cold_start=25, hold=30, scrape=CALM, signals=signals)
     scaler = c.scaler([chat], **cluster_access(c))
     c.deploy("chat", replicas=1, image="2s", load="20s")
     c.scale_by(scaler, "chat")
