@@ -78,7 +78,7 @@ fn score(points: &[TrackPoint]) -> String {
 fn candidates(forecast: &Forecast) -> Markup {
     let candidates = forecast.candidates();
     if candidates.is_empty() {
-        return html! { p.muted.small { "Which rule is the cheapest is told after a day; until then it is half the price." } };
+        return html! { p.muted.small { "Which rules would have been the cheapest is told after a day." } };
     }
     html! {
         p.small { "Each rule runs a virtual fleet on this tier's real load. The cheapest of the last days leads, late minutes and a handicap for being unlikely counted in:" }
