@@ -111,11 +111,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
         capacity: &capacity,
         shape: &lengths,
         coming: &coming,
-        token_target: if forecast.as_ref().is_some_and(|forecast| forecast.instead_of_headroom) {
-            1.0
-        } else {
-            policy.signals.tokens.target
-        },
+        token_target: ahead::forecast::token_target(forecast.as_ref(), policy),
     };
     let considered = asks::all(&scene, watched);
     let demand = demand(policy, observation, &load, &considered);
@@ -146,11 +142,7 @@ pub fn decide(policy: &Policy, observation: &Observation, memory: &Memory, now: 
     in_use(&mut bounds, observation, memory, &load);
 
     let blind = blindness(&sight, &load, &considered, demand.as_ref());
-    let hold = match &forecast {
-        Some(forecast) if forecast.instead_of_headroom => forecast.hold,
-        Some(forecast) => forecast.hold.max(horizon.hold),
-        None => horizon.hold,
-    };
+    let hold = ahead::forecast::hold(forecast.as_ref(), horizon.hold);
     let descent = Descent { policy, observation, memory, horizon, watched, hold };
     let settled = if let Some(blind) = &blind {
         descent.blind(&mut bounds, blind, floor.as_ref())

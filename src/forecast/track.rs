@@ -47,7 +47,9 @@ impl Track {
         let minute = bin.div_euclid(BINS_A_MINUTE);
         let lists = [&mut self.expected, &mut self.spread, &mut self.came];
         if self.minute != Some(minute) {
-            lists.into_iter().for_each(|list| list.turn_to(self.minute, minute));
+            for list in lists {
+                list.turn_to(self.minute, minute);
+            }
             (self.minute, self.bins) = (Some(minute), 0);
         }
         let before = self.bins;
@@ -73,9 +75,9 @@ impl Track {
 
     /// See `Loads::rescale`.
     pub(super) fn rescale(&mut self, times: f64) {
-        [&mut self.expected, &mut self.spread, &mut self.came]
-            .into_iter()
-            .for_each(|list| list.rescale(times));
+        for list in [&mut self.expected, &mut self.spread, &mut self.came] {
+            list.rescale(times);
+        }
     }
 
     /// Of the right size; anything else was not written by us.

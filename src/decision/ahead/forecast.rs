@@ -60,6 +60,22 @@ impl Forecasted {
     }
 }
 
+/// The utilisation that the tokens ask keeps to: all of a replica where the forecast has the spare.
+pub(in crate::decision) fn token_target(forecast: Option<&Forecasted>, policy: &Policy) -> f64 {
+    let instead = forecast.is_some_and(|forecast| forecast.instead_of_headroom);
+    if instead { 1.0 } else { policy.signals.tokens.target }
+}
+
+/// How long a lower number must have been enough: as the rule that leads has it, and on the first day no less than the
+/// tier's own.
+pub(in crate::decision) fn hold(forecast: Option<&Forecasted>, own: Duration) -> Duration {
+    match forecast {
+        Some(forecast) if forecast.instead_of_headroom => forecast.hold,
+        Some(forecast) => forecast.hold.max(own),
+        None => own,
+    }
+}
+
 /// The terms that a tier's forecast is made under.
 pub(in crate::decision) fn terms(
     policy: &Policy,

@@ -50,7 +50,9 @@ impl Week {
     /// See `Loads::rescale`.
     pub(super) fn rescale(&mut self, times: f64) {
         for list in [&mut self.work, &mut self.late_work] {
-            list.iter_mut().for_each(|work| *work = (f64::from(*work) * times) as f32);
+            for work in list {
+                *work = (f64::from(*work) * times) as f32;
+            }
         }
     }
 
