@@ -274,8 +274,38 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::decision::fixtures::at;
+    use crate::decision::decide;
+    use crate::decision::fixtures::{at, observation, policy, replica};
+    use crate::decision::observation::ReplicaState;
+
+    #[test]
+    fn what_is_answered_while_nothing_is_known_is_not_a_need_of_the_load() {
+        let policy = policy();
+        let mut memory = Memory::default();
+        let mut round = |state, waiting: f64, now: &str| {
+            let mut seen = replica("a", state);
+            if let Some(load) = &mut seen.load {
+                (load.running, load.waiting, load.kv_usage) = (Some(1.0), Some(waiting), Some(0.1));
+            }
+            let seen = observation(vec![seen]);
+            memory.learn(&policy, &seen, at(now));
+            let decision = decide(&policy, &seen, &memory, at(now));
+            memory.record(&decision);
+            (decision.required(), memory.clone())
+        };
+        let (many, _) = round(ReplicaState::Ready, 2_000.0, "10:00");
+        assert!(many > Some(5), "{many:?}");
+        assert_eq!(round(ReplicaState::Ready, 0.0, "10:01").0, many, "held");
+        let (blind, memory) = round(ReplicaState::Silent, 0.0, "10:02:30");
+        assert_eq!(blind, many);
+        // A rule of the forecast may hold for half an hour: what is only held is no reason to begin that anew.
+        let at = memory.watched_now();
+        assert_eq!(memory.needs.largest(at, Duration::from_mins(1)), Some(1));
+        assert_eq!(memory.blind_answers.largest(at, Duration::from_mins(1)), many);
+    }
 
     #[test]
     fn since_when_too_little_is_known_outlasts_a_restart_and_no_long_absence() {
