@@ -91,7 +91,8 @@ impl Descent<'_> {
         Some(bounds.settle())
     }
 
-    /// A lower number counts once it has been enough for the whole hold.
+    /// A lower number counts once it has been enough for the whole hold. What was only answered, because too little was known,
+    /// counts for the tier's own hold: see `Memory::blind_answers`.
     fn hold(&self, bounds: &mut Bounds, last: u32) {
         let needs = self.memory.needs.largest(self.watched, self.hold);
         let blind = self.memory.blind_answers.largest(self.watched, self.horizon.hold);

@@ -140,7 +140,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::observation::QueueTimes;
+    use crate::decision::fixtures::{observation, replica};
+    use crate::decision::observation::{QueueTimes, ReplicaLoad};
 
     fn totals(requests: f64, late: f64, rejected: f64) -> CountedTotals {
         let queue_times = Some(QueueTimes { requests, late });
@@ -186,14 +187,10 @@ mod tests {
     #[test]
     fn a_batch_larger_than_any_engine_has_is_not_believed() {
         let told = |running: f64| {
-            let mut seen = crate::decision::fixtures::replica("a", ReplicaState::Ready);
-            let load = crate::decision::ReplicaLoad {
-                running: Some(running),
-                waiting: Some(0.0),
-                ..crate::decision::ReplicaLoad::default()
-            };
+            let mut seen = replica("a", ReplicaState::Ready);
+            let load = ReplicaLoad { running: Some(running), waiting: Some(0.0), ..ReplicaLoad::default() };
             seen.load = Some(load);
-            Offered::of(&crate::decision::fixtures::observation(vec![seen]), Some(200.0)).unwrap().running
+            Offered::of(&observation(vec![seen]), Some(200.0)).unwrap().running
         };
         assert_eq!(told(150.0), Some(150.0));
         assert_eq!(told(1e12), Some(200.0));
