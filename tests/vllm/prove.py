@@ -89,6 +89,12 @@ class Load:
         await asyncio.gather(*self.clients)
         self.clients = []
 
+    async def give_up(self):
+        self.wanted = False
+        for client in self.clients:
+            client.cancel()
+        await asyncio.gather(*self.clients, return_exceptions=True)
+
 
 class Scaler:
     def __init__(self, session, binary, folder, servers):
@@ -151,6 +157,12 @@ def loads(status):
     return [replica["load"] for replica in status["observation"]["replicas"] if replica["load"]]
 
 
+def all_told(status):
+    """A page of each replica, and one before it that its rates begin with: an overloaded server misses some of its scrapes."""
+    told = [load for load in loads(status) if load["outputTokensPerSecond"] is not None]
+    return len(told) == len(status["observation"]["replicas"]) == 2
+
+
 async def gauge(session, server, name):
     async with session.get(f"{server.base}/metrics") as answer:
         found = re.search(rf"^{re.escape(name)}{{[^}}]*}} (\S+)$", await answer.text(), re.M)
@@ -171,7 +183,7 @@ async def prove(arguments, folder):
     # A request that its client gives up is one whose tokens only vLLM has counted: nobody gives up.
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
-    servers, scaler = [], None
+    servers, scaler, load, watching = [], None, None, None
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         try:
             model = write_model(folder)
@@ -203,7 +215,7 @@ async def prove(arguments, folder):
                                         lambda status: required(status) and required(status) > 2, 60)
             await asyncio.sleep(15)
             before = [await gauge(session, server, "vllm:num_requests_waiting") for server in servers]
-            status = await scaler.tier()
+            status = await scaler.until("the rates of both replicas are known", all_told, 60)
             after = [await gauge(session, server, "vllm:num_requests_waiting") for server in servers]
             seen = sum(one["waiting"] for one in loads(status))
             # Pages are up to one interval old, and a request is over in seconds: near, not equal.
@@ -236,9 +248,12 @@ async def prove(arguments, folder):
             await load.stop()
             await scaler.until("required replicas fall to 1", lambda status: required(status) == 1,
                                HOLD_UNKNOWN_SECONDS + 4 * HOLD_SECONDS)
-            watching.cancel()
             print(f"{load.requests} requests, {load.failed} failed (those on the killed server)")
         finally:
+            if watching:
+                watching.cancel()
+            if load:
+                await load.give_up()
             if scaler:
                 scaler.process.terminate()
                 try:
