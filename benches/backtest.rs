@@ -33,7 +33,7 @@ fn week() -> Trace {
         let load = 10.0 + 7.0 * day + 2.0 * noise.fract();
         Arrivals { requests: load * 10.0, input_tokens: load * 20_000.0, output_tokens: load * 1_750.0 }
     };
-    Trace { slots: (0..slots()).map(slot).collect(), bin_seconds: 5.0, rows: slots() as u64 }
+    Trace { slots: (0..slots()).map(slot).collect(), bin_seconds: 5.0, rows: slots() as u64, begins: None }
 }
 
 fn backtest() -> Backtest {

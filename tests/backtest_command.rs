@@ -87,7 +87,7 @@ fn the_table_has_a_line_a_policy() {
         assert!(text.lines().any(|told| told.starts_with(line)), "{line}\n{text}");
     }
     assert!(
-        text.starts_with("0.10 days of 144 rows, peak 6 replicas, cold start 180 s, late after 5 s of queue"),
+        text.starts_with("0.10 days of 144 rows from Mon 2024-01-01 00:00 UTC, peak 6 replicas, cold start 180 s, late after"),
         "{text}"
     );
 }
@@ -102,6 +102,13 @@ fn the_policy_of_a_servers_file_is_the_one_that_is_played() {
     let ours = policy(&report, "keda-vllm-scaler");
     assert!((ours["gpuHours"].as_f64().unwrap() - 9.0 * 6.0).abs() < 1e-9, "{ours}");
     assert_eq!((&report["coldStartSeconds"], &report["acceptableQueueSeconds"]), (&90.0.into(), &7.0.into()));
+}
+
+#[test]
+fn a_policy_file_that_is_given_twice_is_refused() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/examples/minimal.yaml");
+    let flags = ["--trace", TRACE, "--peak-replicas", "6", "--policy", file, "--policy", file];
+    refused(&flags, 64, "minimal.yaml: given twice");
 }
 
 #[test]

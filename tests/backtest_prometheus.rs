@@ -221,7 +221,7 @@ fn what_goes_wrong_names_the_query_and_the_chunk() {
         (elsewhere, "1m", 64, &["which wasn't asked for"]),
         (nothing, "1m", 64, &["no series matches the query"]),
         (vector, "1m", 64, &["the answer is a `vector`"]),
-        (negative, "1m", 64, &["requests of -60"]),
+        (negative, "1m", 64, &["`-1` at ", "is no rate"]),
     ];
     for (answer, step, code, words) in cases {
         let server = FakePrometheus::start(answer);

@@ -77,8 +77,11 @@ fn a_rival_plays_the_same_whoever_else_is_played() {
 }
 
 #[test]
-fn a_name_that_nobody_has_is_answered_with_all_names() {
-    refused("keda-wating", &["no rival is named \"keda-wating\"", "keda-waiting, keda-kv", "skyserve"]);
+fn a_name_that_nobody_has_is_answered_with_those_that_can_be_played() {
+    refused(
+        "keda-wating",
+        &["no rival is named \"keda-wating\"", "keda-waiting, keda-cron-waiting", "skyserve"],
+    );
     refused("hpa-80,,oracle", &["no rival is named \"\""]);
 }
 

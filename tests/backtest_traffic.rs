@@ -137,6 +137,8 @@ fn what_the_store_of_a_scaler_saw_is_played_and_not_a_byte_of_it_changes() {
     assert!(output.status.success(), "{told}");
     assert!(told.contains("3 of 180 steps were not measured, up to 1 in a row"), "{told}");
     assert!(before == bytes());
+    let gone = backtest(&["--history", "/nowhere", "--tier", "serving/chat"]);
+    assert_eq!(gone.status.code(), Some(1), "as a file that can't be read");
     refused(&["--history", folder, "--tier", "serving/code"], "it knows no tier serving/code");
     refused(&["--history", folder, "--tier", "chat"], "write NAMESPACE/NAME");
 

@@ -163,9 +163,10 @@ impl Report {
     #[must_use]
     pub fn headline(&self) -> String {
         let mut line = format!(
-            "{:.2} days of {} rows, peak {} replicas, cold start {} s, late after {} s of queue",
+            "{:.2} days of {} rows from {}, peak {} replicas, cold start {} s, late after {} s of queue",
             self.days,
             self.rows_read,
+            self.begins.format("%a %Y-%m-%d %H:%M UTC"),
             number(self.peak_replicas),
             self.cold_start_seconds,
             self.acceptable_queue_seconds

@@ -238,8 +238,13 @@ pub fn played_with(filled: &[Field]) -> Vec<&'static Entry> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPlayed {
     /// Nobody has this name.
-    #[error("no rival is named {0:?}; there are {names}", names = names().collect::<Vec<_>>().join(", "))]
-    Unknown(String),
+    #[error("no rival is named {name:?}; this model of the fleet plays {}", played.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that could be.
+        played: Vec<&'static str>,
+    },
     /// This model of the fleet doesn't tell what it goes by.
     #[error("{name} goes by {needs}, which this model of the fleet doesn't have")]
     Blind {
@@ -263,7 +268,10 @@ pub fn chosen(text: &str, filled: &[Field]) -> Result<Vec<&'static Entry>, NotPl
     let mut chosen = Vec::new();
     for name in text.split(',').map(str::trim) {
         let entry = ALL.iter().find(|entry| entry.name == name);
-        let entry = entry.ok_or_else(|| NotPlayed::Unknown(name.to_owned()))?;
+        let entry = entry.ok_or_else(|| NotPlayed::Unknown {
+            name: name.to_owned(),
+            played: played_with(filled).into_iter().map(|entry| entry.name).collect(),
+        })?;
         let unseen = entry.needs.iter().filter(|field| !filled.contains(field));
         let needs: Vec<&str> = unseen.map(|field| field.told()).collect();
         if !needs.is_empty() {
@@ -336,10 +344,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_all_names_and_a_blind_rival_what_it_misses() {
-        let unknown = chosen("hpa-80,hpa80", &[]).unwrap_err();
-        assert_eq!(unknown, NotPlayed::Unknown("hpa80".to_owned()));
-        assert!(unknown.to_string().contains("there are best-fixed, oracle,"), "{unknown}");
+    fn an_unknown_name_is_told_who_can_be_played_and_a_blind_rival_what_it_misses() {
+        let unknown = chosen("hpa-80,hpa80", FLUID_FILLS).unwrap_err().to_string();
+        let told = "no rival is named \"hpa80\"; this model of the fleet plays best-fixed, oracle,";
+        assert!(unknown.starts_with(told), "{unknown}");
+        assert!(!unknown.contains("wva-v2"), "it goes by what a fluid has not: {unknown}");
         assert!(chosen("", &[]).is_err());
         let blind = chosen("wva-v2", &[Field::KvUsage]).unwrap_err();
         let told = "wva-v2 goes by the size of the KV cache, which this model of the fleet doesn't have";

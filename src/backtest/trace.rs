@@ -23,6 +23,8 @@
 
 use std::io::BufRead;
 
+use chrono::{DateTime, Utc};
+
 use super::SLOT_SECONDS;
 
 pub mod arrivals;
@@ -81,6 +83,8 @@ pub struct Trace {
     pub bin_seconds: f64,
     /// Rows that were read: bins, or requests.
     pub rows: u64,
+    /// When it begins, where its times are a calendar's.
+    pub begins: Option<DateTime<Utc>>,
 }
 
 /// What a file of traffic is written as.
@@ -153,7 +157,11 @@ pub fn read_as(
     match format {
         Format::Bins if first == HEADER => bins::read(lines, most_slots),
         Format::Bins => Err(bad(format!("the first line must be `{HEADER}`"))),
-        Format::Requests(format) => folded(RequestTrace::begin(lines, &first, format)?, most_slots),
+        Format::Requests(format) => {
+            let mut requests = RequestTrace::begin(lines, &first, format)?;
+            let trace = folded(&mut requests, most_slots)?;
+            Ok(Trace { begins: requests.begins(), ..trace })
+        }
     }
 }
 

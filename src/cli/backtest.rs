@@ -78,8 +78,8 @@ pub struct Args {
     /// Work that queues longer is late, up to 1h; the first policy's `acceptableQueue` unless given, where that is a span.
     #[arg(long, value_name = "SPAN")]
     acceptable_queue: Option<String>,
-    /// The wall-clock time at which the trace begins: floors have times of day. That of the store or of Prometheus unless
-    /// given; of other traffic 2024-01-01T00:00:00Z, a Monday.
+    /// The wall-clock time at which the trace begins: floors have times of day. That of the store, of Prometheus or of an
+    /// Azure trace unless given; of other traffic 2024-01-01T00:00:00Z, a Monday.
     #[arg(long, value_name = "TIME", value_parser = wall_clock)]
     begins: Option<DateTime<Utc>>,
     /// Rivals to play beside it: `all` that the model can, `none`, or names with commas between them, of best-fixed,

@@ -153,9 +153,15 @@ pub fn load(text: &str) -> Result<Scenario, Problems> {
         return Err(found.problems.sorted());
     };
     let place = Place { path: String::new(), line: 1 };
-    if !matches!(root.content, Content::Map(_)) {
+    let Content::Map(entries) = &root.content else {
         let what = root.content.kind();
         found.problems.push(&place, format!("the file holds {what}: write at least `trace:`"));
+        return Err(found.problems);
+    };
+    if let Some(tiers) = entries.iter().find(|entry| entry.key == "tiers") {
+        let place = Place { path: "tiers".to_owned(), line: tiers.line };
+        let told = "this is a server's configuration and no scenario: play its tiers with `--policy FILE`";
+        found.problems.push(&place, told);
         return Err(found.problems);
     }
     complete(&mut root);
@@ -363,6 +369,13 @@ mod tests {
     }
 
     #[test]
+    fn a_server_s_file_is_told_where_it_belongs() {
+        let told = problems("listen: {grpc: ':9090'}\ntiers:\n- name: chat\n");
+        assert!(told.contains("line 2") && told.contains("play its tiers with `--policy FILE`"), "{told}");
+        assert_eq!(told.lines().count(), 1, "and what else is wrong with it as a scenario is not: {told}");
+    }
+
+    #[test]
     fn rivals_are_names_or_all() {
         assert_eq!(load("rivals: [a, b]").unwrap().rivals.unwrap(), ["a", "b"]);
         assert!(problems("rivals: [a, all]").contains("`all` stands alone"));
@@ -373,7 +386,7 @@ mod tests {
     fn what_is_no_scenario_is_refused() {
         assert!(problems("").contains("the file holds nothing"));
         assert!(problems("- a").contains("the file holds a list"));
-        assert!(problems("tiers: []").contains("unknown key"));
+        assert!(problems("traces: []").contains("unknown key"));
         assert!(problems("a: [").contains("not valid YAML"));
         assert!(problems("capacity: {inputTokensPerSecond: 5}").contains("outputTokensPerSecond: missing"));
     }

@@ -50,6 +50,8 @@ pub struct Recovered {
     pub filled: Filled,
     /// When it begins, seconds since 1970.
     pub begins_seconds: f64,
+    /// What was never measured though tokens of the other kind were, and so counts as none.
+    pub absent: Option<&'static str>,
 }
 
 /// Makes a trace of measurements by the number of their step; step 0 begins at `begins_seconds` since 1970.
@@ -106,14 +108,19 @@ pub fn recovered(
         ));
     }
     let trace = slots.into_trace(step_seconds, filled.steps);
-    Ok(Recovered { trace, filled, begins_seconds: begins_seconds + first as f64 * step_seconds })
+    let absent = match wanted {
+        [_, true, false] => Some("output tokens"),
+        [_, false, true] => Some("input tokens"),
+        _ => None,
+    };
+    Ok(Recovered { trace, filled, begins_seconds: begins_seconds + first as f64 * step_seconds, absent })
 }
 
 fn arrivals(point: &Measured) -> Result<Arrivals, String> {
     let count = |value: Option<f64>, name: &str| match value {
         None => Ok(0.0),
         Some(value) if value.is_finite() && (0.0..=LARGEST_COUNT).contains(&value) => Ok(value),
-        Some(value) => Err(format!("{name} of {value}: from 0 to {LARGEST_COUNT:e}")),
+        Some(value) => Err(format!("{name} of {value:e}: from 0 to {LARGEST_COUNT:e}")),
     };
     Ok(Arrivals {
         requests: count(point.requests, "requests")?,
@@ -145,7 +152,8 @@ mod tests {
             (107, measured(Some(36.0), Some(360.0))),
             (108, measured(None, None)),
         ];
-        let Recovered { trace, filled, begins_seconds } = of(&points).unwrap();
+        let Recovered { trace, filled, begins_seconds, absent } = of(&points).unwrap();
+        assert_eq!(absent, Some("output tokens"));
         assert_eq!(filled, Filled { steps: 7, missing: 3, longest_run: 3 });
         assert_eq!(begins_seconds, 101.0 * 60.0 + 7.0);
         assert_eq!(trace.slots.len(), 84, "from the first to the last minute in which all is known");

@@ -79,7 +79,7 @@ impl<R: BufRead> Lines<R> {
             self.number = number;
             let longest = longest(&self.line);
             if self.line.len() as u64 >= longest {
-                return Err(bad(format!("longer than {longest} bytes: no row of a trace")));
+                return Err(bad(format!("longer than {longest} bytes")));
             }
         }
         let bad = |what: String| TraceError::Bad { line: self.number, what };

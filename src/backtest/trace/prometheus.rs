@@ -158,6 +158,10 @@ impl Points {
         if rate.is_nan() {
             return Ok(());
         }
+        if rate < 0.0 || rate.is_infinite() {
+            let told = crate::units::shortened(value, MOST_LETTERS);
+            return Err(format!("`{told}` at {at} is no rate: 0 or more a second"));
+        }
         let point = self.steps.entry(steps.round() as i64).or_default();
         let sum = match kind {
             Kind::Requests => &mut point.requests,
@@ -253,7 +257,7 @@ mod tests {
             series("output", r#"[1700000000,"10"],[1700000060,"5"],[1700000180,"20"]"#),
             series("output", r#"[1700000000,"0"],[1700000060,"10"]"#),
         ]);
-        let Recovered { trace, filled, begins_seconds } = read(text.as_bytes(), None).unwrap();
+        let Recovered { trace, filled, begins_seconds, .. } = read(text.as_bytes(), None).unwrap();
         assert_eq!(filled, Filled { steps: 4, missing: 1, longest_run: 1 });
         assert_eq!((trace.bin_seconds, begins_seconds), (60.0, 1_699_999_940.0));
         let slot = |n: usize| trace.slots[n * 12];
@@ -285,8 +289,8 @@ mod tests {
         refused(&matrix(&[series("requests", r#"[5,"1"]"#)]), "one point tells no step");
         refused(&matrix(&[series("requests", r#"[5,"1"],[5,"1"]"#)]), "not after the one before");
         refused(&matrix(&[series("requests", r#"[0,"1"],[60,"x"]"#)]), "`x` at 60 is no number");
-        refused(&matrix(&[series("requests", r#"[0,"1"],[60,"-1"]"#)]), "requests of -60");
-        refused(&matrix(&[series("requests", r#"[0,"1"],[60,"+Inf"]"#)]), "requests of inf");
+        refused(&matrix(&[series("requests", r#"[0,"1"],[60,"-1"]"#)]), "`-1` at 60 is no rate");
+        refused(&matrix(&[series("requests", r#"[0,"1"],[60,"+Inf"]"#)]), "`+Inf` at 60 is no rate");
         refused(&matrix(&[series("requests", r#"[0,"1"],[60,"1"],[130,"1"]"#)]), "off the grid");
     }
 

@@ -11,7 +11,7 @@
 
 use std::io::BufRead;
 
-use chrono::{DateTime, NaiveDateTime};
+use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Deserialize;
 
 use super::TraceError;
@@ -115,6 +115,13 @@ impl<R: BufRead> RequestTrace<R> {
             lines.again();
         }
         Ok(Self { lines, format, columns, begins: None, latest: Nanos::MIN, ended: false })
+    }
+
+    /// When the first request arrived, once it is read, where the format has the times of a calendar.
+    #[must_use]
+    pub fn begins(&self) -> Option<DateTime<Utc>> {
+        let is_calendar = self.format == RequestFormat::Azure;
+        self.begins.filter(|_| is_calendar).map(DateTime::from_timestamp_nanos)
     }
 
     fn request(&mut self) -> Result<Option<TracedRequest>, TraceError> {

@@ -30,7 +30,7 @@ impl Slots {
     }
 
     pub(super) fn into_trace(self, bin_seconds: f64, rows: u64) -> Trace {
-        Trace { slots: self.slots, bin_seconds, rows }
+        Trace { slots: self.slots, bin_seconds, rows, begins: None }
     }
 
     /// Does this time, seconds, lie after all that is wanted?

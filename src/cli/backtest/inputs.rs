@@ -213,12 +213,15 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
     let bad = |what: String| BadFlag(format!("{}: {what}", traffic.named()));
     let recovered = match traffic {
         Traffic::Trace { file: path, format } => {
-            return Ok(Arrived { trace: file(traffic, path, *format, most_slots)?, begins: None });
+            let trace = file(traffic, path, *format, most_slots)?;
+            return Ok(Arrived { begins: trace.begins, trace });
         }
         Traffic::Arrivals(law) => {
             return Ok(Arrived { trace: law.trace(most_slots).map_err(bad)?, begins: None });
         }
         Traffic::History { folder, tier } => {
+            // A folder that isn't there is read like a file that isn't.
+            std::fs::metadata(folder).with_context(|| traffic.named())?;
             let points = history::look(folder, tier).map_err(bad)?;
             if points.is_empty() {
                 return Err(bad(format!("it knows no tier {tier}")).into());
@@ -232,8 +235,11 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
             points.recovered(most_slots).map_err(|told| format!("{told}, {}", live::query(source)))
         }
     };
-    let Recovered { trace, filled, begins_seconds } = recovered.map_err(bad)?;
+    let Recovered { trace, filled, begins_seconds, absent } = recovered.map_err(bad)?;
     tell(filled);
+    if let Some(kind) = absent {
+        aside(format_args!("note: no {kind} were measured: they count as none"));
+    }
     Ok(Arrived { trace, begins: DateTime::from_timestamp(begins_seconds as i64, 0) })
 }
 

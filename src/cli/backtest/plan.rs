@@ -266,7 +266,10 @@ fn read_scenario(file: &Path) -> anyhow::Result<Scenario> {
 /// The tiers of these files; a single one needs no name of its own.
 fn named(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Policy)>> {
     let mut policies = Vec::new();
-    for file in files {
+    for (at, file) in files.iter().enumerate() {
+        if files[..at].contains(file) {
+            return Err(BadFlag(format!("--policy {}: given twice", file.display())).into());
+        }
         for policy in policies_of(file)? {
             policies.push((format!("{}:{}", file.display(), policy.tier.name), policy));
         }

@@ -14,8 +14,12 @@ fn report(hours: usize) -> Report {
         let replicas = if (n / 360).is_multiple_of(2) { 3.0 } else { 9.0 };
         Arrivals { requests: 20.0, input_tokens: replicas * 20_000.0, output_tokens: replicas * 1_750.0 }
     };
-    let trace =
-        Trace { slots: (0..hours * 720).map(slot).collect(), bin_seconds: 5.0, rows: hours as u64 * 720 };
+    let trace = Trace {
+        slots: (0..hours * 720).map(slot).collect(),
+        bin_seconds: 5.0,
+        rows: hours as u64 * 720,
+        begins: None,
+    };
     let policy = policy();
     let chain = AutoscalerSettings::recommended(policy.min, policy.max);
     let settings = Settings {

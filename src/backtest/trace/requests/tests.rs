@@ -32,6 +32,14 @@ fn azures_traces_are_known_by_their_first_line() {
 }
 
 #[test]
+fn a_calendar_tells_when_a_trace_begins_and_seconds_do_not() {
+    let begins = |text: &str| read(text.as_bytes(), None).unwrap().begins.map(|at| at.to_rfc3339());
+    assert_eq!(begins(AZURE_2024).as_deref(), Some("2024-05-12T00:00:00.004142+00:00"));
+    assert_eq!(begins(BURSTGPT), None);
+    assert_eq!(begins(MOONCAKE), None);
+}
+
+#[test]
 fn mooncakes_requests_keep_the_hashes_of_their_prompts() {
     let requests = requests(MOONCAKE);
     assert_eq!((requests[0].input_tokens, requests[0].output_tokens), (6758, 500));
