@@ -3,7 +3,7 @@
 //!
 //! Intervals, holds, ages and cron are clock time. Network timeouts are real time and don't come here.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
@@ -37,8 +37,9 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> DateTime<Utc> {
         if self.system {
+            // `Utc::now` panics before 1970, where a machine without a battery may be for a moment.
             #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
-            return Utc::now();
+            return SystemTime::now().into();
         }
         let elapsed = self.anchor.elapsed().as_secs_f64() * self.factor;
         self.base + TimeDelta::nanoseconds((elapsed * 1e9) as i64)
