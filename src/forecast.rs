@@ -115,7 +115,7 @@ pub struct Forecast {
     predictor: Predictor,
     bank: Option<Bank>,
     days: Loads,
-    /// There while there is a budget to keep.
+    /// There once there was a budget to keep.
     #[serde(default)]
     budget: Option<Budget>,
     /// If 30 s more might queue.
@@ -154,9 +154,6 @@ impl Forecast {
     /// `work` replica-seconds were offered since the last round; None where nobody can say. `replicas` are there: the
     /// virtual fleets begin with as many. `at` is in milliseconds since the epoch.
     pub fn learn(&mut self, at: i64, work: Option<f64>, replicas: u32, terms: &Terms) {
-        if terms.late_budget.is_none() {
-            self.budget = None;
-        }
         let mut arrivals = self.arrivals;
         if arrivals.is_behind(at) {
             self.experience.forget_the_last();
@@ -180,6 +177,7 @@ impl Forecast {
         if !self.experience.take(bin.number, bin.seen) {
             return;
         }
+        let speaks = self.watched() >= LEARNS_FOR;
         let Self { predictor, bank, days, budget, more_queue, short_start, .. } = self;
         let first_slot = bin.number * SLOTS_A_BIN as i64;
         let bank = bank.get_or_insert_with(|| Bank::new(replicas, first_slot));
@@ -191,7 +189,7 @@ impl Forecast {
         predictor.push(bin.number, load, days, terms);
         bank.order(bin.number, predictor, terms);
         // Before the forecast speaks the dial has nothing to do with what is late.
-        if let Some(late_budget) = terms.late_budget.filter(|_| predictor.bins() >= LEARNS_FOR) {
+        if let Some(late_budget) = terms.late_budget.filter(|_| speaks) {
             let budget = budget.get_or_insert_with(|| Budget::new(replicas, first_slot, late_budget));
             if bin.seen {
                 budget.serve(bin, told, usual, late_budget, terms);
@@ -249,6 +247,12 @@ impl Forecast {
         self.experience.resume();
     }
 
+    /// Nothing was seen since longer ago than it remembers days.
+    #[must_use]
+    pub fn is_outdated(&self, at: i64) -> bool {
+        self.experience.behind(arrivals::bin_of(at)) > (days::LOAD_DAYS * BINS_A_DAY) as i64
+    }
+
     /// How much it has seen.
     #[must_use]
     pub fn experience(&self) -> Experience {
@@ -264,16 +268,21 @@ impl Forecast {
         true
     }
 
+    /// Bins that were watched, with the one in which that began: what nobody saw is no experience.
+    fn watched(&self) -> u64 {
+        self.experience.bins() + 1
+    }
+
     /// A day was watched: a forecast that doesn't know the hours of the day yet is no reason to have no headroom.
     #[must_use]
     pub fn knows_a_day(&self) -> bool {
-        self.predictor.bins() >= BINS_A_DAY as u64
+        self.watched() >= BINS_A_DAY as u64
     }
 
     /// What is known of the next lead; None until an hour was watched.
     #[must_use]
     pub fn outlook(&self) -> Option<&Outlook> {
-        (self.predictor.bins() >= LEARNS_FOR).then(|| self.predictor.outlook())
+        (self.watched() >= LEARNS_FOR).then(|| self.predictor.outlook())
     }
 
     /// The forecasts of the last six hours against what came, a point a minute, oldest first.
@@ -296,14 +305,19 @@ impl Forecast {
         self.outlook()?;
         let bank = self.bank.as_ref()?;
         let of_budget = |budget: &Budget| Leader { rule: budget.rule(), hold_seconds: None };
-        let leader = self.budget.as_ref().map_or_else(|| bank.leader(), of_budget);
+        let leader = self.budget_of(terms).map_or_else(|| bank.leader(), of_budget);
         Some((leader, leader.rule.ask(&self.predictor, standing, terms, bank.largest())))
     }
 
     /// How much of the budget was used, where there is one.
     #[must_use]
     pub fn budget_use(&self, terms: &Terms) -> Option<BudgetUse> {
-        self.budget.as_ref().zip(terms.late_budget).map(|(budget, late)| budget.used(late))
+        self.budget_of(terms).zip(terms.late_budget).map(|(budget, late)| budget.used(late))
+    }
+
+    /// The dial, where there is a budget to keep. It stays where it was while there is none.
+    fn budget_of(&self, terms: &Terms) -> Option<&Budget> {
+        self.budget.as_ref().filter(|_| terms.late_budget.is_some())
     }
 
     /// What the rule that leads would have cost, and what fewer late minutes, more queue or shorter starts would; None until
@@ -315,11 +329,12 @@ impl Forecast {
         }
         let usual = self.outlook()?.usual;
         let bank = self.bank.as_ref()?;
-        let leader = self.budget.as_ref().map_or_else(|| bank.account(), Budget::account);
+        let budget = self.budget_of(terms);
+        let leader = budget.map_or_else(|| bank.account(), Budget::account);
         let late_minutes_a_week = leader.late() * 7.0 * 86_400.0 / terms.late_minute(usual).max(1e-9);
         let hours_a_day = |replicas: f64| (replicas * 24.0).max(0.0);
         // Where a budget makes late minutes dearer than their price they are.
-        let times = self.budget.as_ref().map_or(1.0, |budget| budget.safety().max(1.0));
+        let times = budget.map_or(1.0, |budget| budget.safety().max(1.0));
         let saves = |what_if: &Option<WhatIf>| {
             let least = what_if.as_ref()?.least_cost(times)?;
             Some(hours_a_day(leader.mean_cost(times) - least))

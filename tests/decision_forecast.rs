@@ -85,6 +85,19 @@ fn required(decision: &Decision) -> u32 {
 }
 
 #[test]
+fn what_was_learned_outlasts_an_hour_in_which_it_is_off() {
+    let mut tier = watched(priced());
+    tier.policy = without();
+    serve(&mut tier, 720, wave);
+    assert!(tier.last.as_ref().unwrap().forecast.is_none());
+    tier.policy = priced();
+    serve(&mut tier, 6, wave);
+    let forecast = tier.last.as_ref().unwrap().forecast.clone().unwrap();
+    assert!(forecast.instead_of_headroom, "{forecast:?}");
+    assert!((1.0..4.5).contains(&forecast.outlook.expected), "{forecast:?}");
+}
+
+#[test]
 fn it_is_silent_for_an_hour_stands_beside_the_headroom_for_a_day_and_then_takes_its_place() {
     let mut tier = Timeline::new(priced());
     tier.ready(4);
@@ -180,13 +193,15 @@ fn a_forecast_that_another_version_wrote_is_learned_again_and_the_rest_stays() {
 }
 
 #[test]
-fn without_it_nothing_is_kept_of_it() {
+fn without_it_nothing_is_kept_of_it_for_longer_than_it_remembers_days() {
     let mut tier = Timeline::new(priced());
     tier.ready(4);
     serve(&mut tier, 50, |_| 3.0);
     assert!(tier.memory.to_bytes().len() > 50_000);
     tier.policy = without();
-    serve(&mut tier, 1, |_| 3.0);
+    serve_every(3600, &mut tier, 8 * 24, |_| 3.0);
+    assert!(tier.memory.to_bytes().len() > 50_000);
+    serve_every(3600, &mut tier, 2, |_| 3.0);
     assert!(tier.memory.to_bytes().len() < 20_000);
 }
 

@@ -110,12 +110,13 @@ impl Replica {
         }
         // A longer gap would smear the load of a time that is over onto now.
         let comparable = last < at && since(at, last) <= settings.stale_after;
-        count(totals, follows, &before, &page, self.absent_was_zero);
+        let seconds = (at - last).as_seconds_f64();
+        count(totals, follows, &before, &page, self.absent_was_zero, seconds);
         if let Some(acceptable) = settings.acceptable_queue {
             count_queue_times(totals, follows, &before, &page, self.absent_was_zero, acceptable);
         }
         let increase = increase(&before, &page, self.absent_was_zero);
-        let plausible = increase.is_plausible((at - last).as_seconds_f64());
+        let plausible = increase.is_plausible(seconds);
         if follows == Continuity::Same && comparable && plausible {
             self.readings.go_on(at, &increase, waiting, settings.rate_window);
             self.steps = step_sample(&before, &page, &increase);
@@ -261,13 +262,15 @@ fn waiting(engine: &EngineSample) -> Option<f64> {
     engine.waiting.or_else(|| plus(engine.waiting_for_capacity, engine.waiting_deferred))
 }
 
-/// Adds what a page counts beyond the one before it to the totals. A process that began anew has counted from zero.
+/// Adds what a page counts beyond the one before it to the totals. A process that began anew has counted from zero. What no
+/// replica can have done in these seconds isn't counted: one such number would be all that the totals tell from then on.
 fn count(
     totals: &mut CountedTotals,
     follows: Continuity,
     before: &EnginePage,
     page: &EnginePage,
     absent_was_zero: bool,
+    seconds: f64,
 ) {
     let more = match follows {
         Continuity::Same | Continuity::SeriesLost => increase(before, page, absent_was_zero),
@@ -275,6 +278,9 @@ fn count(
             increase(&EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() }, page, true)
         }
     };
+    if !more.is_plausible(seconds) {
+        return;
+    }
     let input = more.of(Counter::Input).unwrap_or(0.0);
     totals.input_tokens += input;
     totals.uncached_input_tokens += more.of(Counter::Computed).unwrap_or(input).max(0.0);

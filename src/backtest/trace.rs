@@ -159,9 +159,18 @@ pub fn read_as(
         Format::Bins => Err(bad(format!("the first line must be `{HEADER}`"))),
         Format::Requests(format) => {
             let mut requests = RequestTrace::begin(lines, &first, format)?;
-            let trace = folded(&mut requests, most_slots)?;
+            let trace = folded(&mut requests, most_slots);
+            let trace = trace.map_err(|error| at_line(error, requests.line()))?;
             Ok(Trace { begins: requests.begins(), ..trace })
         }
+    }
+}
+
+/// The same fault, at the line that was read last.
+fn at_line(error: TraceError, line: u64) -> TraceError {
+    match error {
+        TraceError::Bad { what, .. } => TraceError::Bad { line: line.max(1), what },
+        error @ TraceError::Io(_) => error,
     }
 }
 

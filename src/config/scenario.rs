@@ -19,7 +19,9 @@ use crate::decision::policy::{QueueAllowance, TokenRates};
 
 mod traffic;
 
-pub use traffic::{PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id, wall_clock};
+pub use traffic::{
+    PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, YEARS, server_url, tier_id, wall_clock,
+};
 
 /// Policies of one comparison: more lines are no table.
 pub const MOST_POLICIES: usize = 20;

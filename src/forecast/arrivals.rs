@@ -128,7 +128,7 @@ impl Open {
     }
 }
 
-fn bin_of(at: i64) -> i64 {
+pub(super) fn bin_of(at: i64) -> i64 {
     at.div_euclid(SLOT_MILLIS * SLOTS_A_BIN as i64)
 }
 

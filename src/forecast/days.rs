@@ -11,7 +11,7 @@ const BINS_A_MINUTE: i64 = 4;
 const MINUTES_A_DAY: usize = BINS_A_DAY / BINS_A_MINUTE as usize;
 
 /// Days of load that are kept: the same time of day is looked up for the last seven.
-const LOAD_DAYS: usize = 8;
+pub(super) const LOAD_DAYS: usize = 8;
 
 /// Minutes of errors that are kept: a day, an hour by which a change of the clocks moves it, and what is looked at around
 /// its end.

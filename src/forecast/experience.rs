@@ -40,6 +40,11 @@ impl Experience {
         true
     }
 
+    /// Bins that were seen.
+    pub(super) fn bins(&self) -> u64 {
+        self.bins
+    }
+
     /// Another process begins to watch.
     pub(super) fn resume(&mut self) {
         self.since = None;

@@ -208,10 +208,23 @@ fn with_a_budget_the_dial_leads_and_tells_what_it_used() {
     let written = serde_json::to_string(&play.forecast).unwrap();
     let again = serde_json::from_str::<Forecast>(&written).unwrap().restored().unwrap();
     assert_eq!(again.budget_use(&play.terms), Some(used));
-    // Back to the price: the dial is forgotten.
+    // While the price counts the dial stays where it is.
     play.terms = terms();
-    play.bin(Some(5.0));
-    assert_eq!(play.forecast.budget_use(&budget_terms()), None);
+    play.watch(40, |_| 5.0);
+    let (leader, _) = play.forecast.ask(&Steady(6.0), &play.terms).unwrap();
+    assert!(matches!(leader.rule, Rule::Price(_)) && play.forecast.budget_use(&terms()).is_none());
+    let then = play.forecast.budget_use(&budget_terms()).unwrap();
+    assert_eq!(then.safety, used.safety);
+}
+
+#[test]
+fn what_nobody_saw_is_no_experience() {
+    let mut play = Play::new();
+    play.watch(100, |_| 3.0);
+    (0..DAY).for_each(|_| assert_eq!(play.bin(None), None));
+    assert!(play.forecast.outlook().is_none() && !play.forecast.knows_a_day());
+    play.watch(160, |_| 3.0);
+    assert!(play.forecast.outlook().is_some() && !play.forecast.knows_a_day());
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub struct Recovered {
     pub begins_seconds: f64,
     /// What was never measured though tokens of the other kind were, and so counts as none.
     pub absent: Option<&'static str>,
+    /// Steps that were asked for before the first and after the last in which all was measured.
+    pub outside: u64,
 }
 
 /// Makes a trace of measurements by the number of their step; step 0 begins at `begins_seconds` since 1970.
@@ -61,6 +63,7 @@ pub struct Recovered {
 /// long.
 pub fn recovered(
     points: &BTreeMap<i64, Measured>,
+    asked: Option<(i64, i64)>,
     begins_seconds: f64,
     step_seconds: f64,
     most_slots: Option<usize>,
@@ -113,7 +116,9 @@ pub fn recovered(
         [_, false, true] => Some("input tokens"),
         _ => None,
     };
-    Ok(Recovered { trace, filled, begins_seconds: begins_seconds + first as f64 * step_seconds, absent })
+    let outside = asked.map_or(0, |(from, to)| (first - from).max(0) + (to - last).max(0)) as u64;
+    let begins_seconds = begins_seconds + first as f64 * step_seconds;
+    Ok(Recovered { trace, filled, begins_seconds, absent, outside })
 }
 
 fn arrivals(point: &Measured) -> Result<Arrivals, String> {
@@ -138,7 +143,7 @@ mod tests {
     }
 
     fn of(points: &[(i64, Measured)]) -> Result<Recovered, String> {
-        recovered(&points.iter().copied().collect(), 7.0, 60.0, None)
+        recovered(&points.iter().copied().collect(), Some((90, 110)), 7.0, 60.0, None)
     }
 
     #[test]
@@ -152,7 +157,8 @@ mod tests {
             (107, measured(Some(36.0), Some(360.0))),
             (108, measured(None, None)),
         ];
-        let Recovered { trace, filled, begins_seconds, absent } = of(&points).unwrap();
+        let Recovered { trace, filled, begins_seconds, absent, outside } = of(&points).unwrap();
+        assert_eq!(outside, 11 + 3, "before 101 and after 107");
         assert_eq!(absent, Some("output tokens"));
         assert_eq!(filled, Filled { steps: 7, missing: 3, longest_run: 3 });
         assert_eq!(begins_seconds, 101.0 * 60.0 + 7.0);

@@ -105,6 +105,8 @@ pub struct Points {
     begins: f64,
     step: f64,
     series: usize,
+    /// The first and the last step that were asked for, as far as is known.
+    asked: Option<(i64, i64)>,
     steps: BTreeMap<i64, Measured>,
 }
 
@@ -112,7 +114,7 @@ impl Points {
     /// None yet; the grid begins at this time, seconds since 1970, and has a point every `step` seconds.
     #[must_use]
     pub fn new(begins: f64, step: f64) -> Self {
-        Self { begins, step, series: 0, steps: BTreeMap::new() }
+        Self { begins, step, series: 0, asked: None, steps: BTreeMap::new() }
     }
 
     /// The answer to one chunk of a query, which may hold nothing. What Prometheus warns of.
@@ -127,6 +129,8 @@ impl Points {
             return Err(format!("the answer has the time {at}, which wasn't asked for"));
         }
         self.take(&answer.data.result)?;
+        self.ask(chunk.begins as f64);
+        self.ask(chunk.ends as f64);
         let shortened = |told: &String| crate::units::shortened(told, MOST_LETTERS);
         Ok(answer.warnings.iter().take(MOST_WARNINGS).map(shortened).collect())
     }
@@ -148,12 +152,19 @@ impl Points {
         Ok(())
     }
 
+    fn ask(&mut self, at: f64) {
+        let step = ((at - self.begins) / self.step + OFF_GRID).floor() as i64;
+        let (first, last) = self.asked.unwrap_or((step, step));
+        self.asked = Some((first.min(step), last.max(step)));
+    }
+
     fn note(&mut self, kind: Kind, at: f64, value: &str) -> Result<(), String> {
         let (begins, step) = (self.begins, self.step);
         let steps = (at - begins) / step;
         if (steps - steps.round()).abs() > OFF_GRID {
             return Err(format!("the time {at} is off the grid of {step} s that begins at {begins}"));
         }
+        self.ask(at);
         let rate: f64 = value.parse().map_err(|_| format!("`{value}` at {at} is no number"))?;
         if rate.is_nan() {
             return Ok(());
@@ -181,7 +192,7 @@ impl Points {
             return Err("the answer is empty: no series matches the query in this range".to_owned());
         }
         // A rate at a time is the mean of the step before it.
-        gaps::recovered(&self.steps, self.begins - self.step, self.step, most_slots)
+        gaps::recovered(&self.steps, self.asked, self.begins - self.step, self.step, most_slots)
     }
 }
 

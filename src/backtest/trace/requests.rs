@@ -90,6 +90,8 @@ pub struct RequestTrace<R> {
     /// When the first request arrived, in the source's own time.
     begins: Option<Nanos>,
     latest: Nanos,
+    /// The line of the last row.
+    line: u64,
     ended: bool,
 }
 
@@ -114,7 +116,7 @@ impl<R: BufRead> RequestTrace<R> {
             // It has no header.
             lines.again();
         }
-        Ok(Self { lines, format, columns, begins: None, latest: Nanos::MIN, ended: false })
+        Ok(Self { lines, format, columns, begins: None, latest: Nanos::MIN, line: 1, ended: false })
     }
 
     /// When the first request arrived, once it is read, where the format has the times of a calendar.
@@ -124,9 +126,16 @@ impl<R: BufRead> RequestTrace<R> {
         self.begins.filter(|_| is_calendar).map(DateTime::from_timestamp_nanos)
     }
 
+    /// The line that was read last, from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     fn request(&mut self) -> Result<Option<TracedRequest>, TraceError> {
         loop {
             let Some((line, row)) = self.lines.next()? else { return Ok(None) };
+            self.line = line;
             if row.is_empty() {
                 continue;
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 
 use crate::backtest::SLOT_SECONDS;
 use crate::backtest::trace::arrivals::ArrivalLaw;
@@ -19,7 +19,7 @@ use crate::cli::BadFlag;
 use crate::cli::print::aside;
 use crate::config::TlsSettings;
 use crate::config::scenario::{
-    PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, server_url, tier_id, wall_clock,
+    PrometheusSource, TIMEOUTS, Traffic, USUAL_TIMEOUT, YEARS, server_url, tier_id, wall_clock,
 };
 use crate::history::{self, HistoryPoint};
 use crate::units::{format_span, parse_span};
@@ -150,6 +150,9 @@ impl TrafficDetails {
         if !text.contains("://") {
             return match self.of_a_server() {
                 None => Ok(Traffic::Saved(text.into())),
+                Some(flag) if Path::new(text).exists() => Err(BadFlag(format!(
+                    "{flag}: asks a server, and --prometheus {text} is a saved answer: leave {flag} out"
+                ))),
                 Some(flag) => Err(BadFlag(format!(
                     "--prometheus {text}: a file is a saved answer, and {flag} asks a server: write its URL, such as http://{text}"
                 ))),
@@ -214,7 +217,8 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
     let recovered = match traffic {
         Traffic::Trace { file: path, format } => {
             let trace = file(traffic, path, *format, most_slots)?;
-            return Ok(Arrived { begins: trace.begins, trace });
+            let begins = trace.begins.filter(|begins| YEARS.contains(&begins.year()));
+            return Ok(Arrived { trace, begins });
         }
         Traffic::Arrivals(law) => {
             return Ok(Arrived { trace: law.trace(most_slots).map_err(bad)?, begins: None });
@@ -226,7 +230,7 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
             if points.is_empty() {
                 return Err(bad(format!("it knows no tier {tier}")).into());
             }
-            gaps::recovered(&measured(&points), 0.0, MINUTE, most_slots)
+            gaps::recovered(&measured(&points), None, 0.0, MINUTE, most_slots)
         }
         Traffic::Saved(path) => prometheus::read(&whole(path)?, most_slots),
         Traffic::Prometheus(source) => {
@@ -235,8 +239,13 @@ pub(super) async fn read(traffic: &Traffic, most_slots: Option<usize>) -> anyhow
             points.recovered(most_slots).map_err(|told| format!("{told}, {}", live::query(source)))
         }
     };
-    let Recovered { trace, filled, begins_seconds, absent } = recovered.map_err(bad)?;
+    let Recovered { trace, filled, begins_seconds, absent, outside } = recovered.map_err(bad)?;
     tell(filled);
+    if outside > 0 {
+        aside(format_args!(
+            "note: {outside} steps at the ends were not measured, or not in whole: the trace is that much shorter"
+        ));
+    }
     if let Some(kind) = absent {
         aside(format_args!("note: no {kind} were measured: they count as none"));
     }

@@ -280,11 +280,18 @@ fn named(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Policy)>> {
     Ok(policies)
 }
 
+fn is_scenario(file: &Path) -> bool {
+    config::read_text(file).is_ok_and(|text| scenario::load(&text).is_ok())
+}
+
 fn policies_of(file: &Path) -> anyhow::Result<Vec<Policy>> {
     let bad = |what: String| BadFlag(format!("--policy {}: {what}", file.display()));
     let config = match config::load_file(file) {
         Ok(config) => config,
         Err(LoadError::Io(error)) => return Err(error).with_context(|| file.display().to_string()),
+        Err(error) if is_scenario(file) => {
+            return Err(bad(format!("a scenario: play it without --policy\n{error}")).into());
+        }
         Err(error) => return Err(bad(error.to_string()).into()),
     };
     if config.tiers.is_empty() {

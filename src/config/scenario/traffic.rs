@@ -1,5 +1,6 @@
 //! Where the traffic of a scenario comes from: what the flags of `backtest` say, as keys of the file. Exactly one.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -183,6 +184,9 @@ impl Traffic {
     }
 }
 
+/// Years in which a load may begin: cron has those from 1970 to 2100, and a trace up to 400 days.
+pub const YEARS: RangeInclusive<i32> = 1970..=2098;
+
 /// A time whose zone is told, in years that calendars and their zones reach.
 ///
 /// # Errors
@@ -191,7 +195,7 @@ pub fn wall_clock(text: &str) -> Result<DateTime<Utc>, String> {
     let time = DateTime::parse_from_rfc3339(text)
         .map_err(|error| format!("{error}; write a time with its zone, such as 2026-03-02T00:00:00Z"))?;
     let time = time.with_timezone(&Utc);
-    if (1900..=2200).contains(&time.year()) { Ok(time) } else { Err("from the year 1900 to 2200".to_owned()) }
+    if YEARS.contains(&time.year()) { Ok(time) } else { Err("from the year 1970 to 2098".to_owned()) }
 }
 
 /// The tier of a store, as NAMESPACE/NAME.

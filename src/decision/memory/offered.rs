@@ -105,7 +105,10 @@ impl Memory {
         now: DateTime<Utc>,
     ) {
         let Some(wanted) = &policy.forecast else {
-            (self.forecast, self.offered) = (None, None);
+            // What was learned is kept for a while, should it be wanted again; what comes meanwhile nobody watches.
+            self.forecast.take_if(|forecast| forecast.is_outdated(now.timestamp_millis()));
+            self.forecast.iter_mut().for_each(|forecast| forecast.resume());
+            self.offered = None;
             return;
         };
         let shape = self.shape.unwrap_or(RequestShape::ASSUMED);

@@ -27,6 +27,8 @@ def up_twice(c):
     scaler = c.scaler([tier(n, 2) for n in range(COUNT)], **cluster_access(c))
     for n in range(COUNT):
         c.api.apply(deployment(c.namespace, f"t{n:03}", replicas=1, idle=True))
+    # A target that isn't there yet is looked for every ten seconds, and is an error until then.
+    c.wait(lambda: sum(1 for _ in scaler.samples("vllm_scaler_required_replicas")) == COUNT, 30, "all 200 are known")
     begun = time.monotonic()
     for n in range(COUNT):
         c.api.apply(scaled_object(c.namespace, f"t{n:03}", scaler.grpc, behavior=EXACT, polling=30))
