@@ -157,7 +157,7 @@ fn benches(criterion: &mut Criterion) {
             memory.record(&decide(&policy, &seen, &memory, now));
         });
     });
-    // An hour of steady work is learned first: before that a forecast says nothing.
+    // A day and a half are learned first: its own rules, their fleets and the day before are all at work then.
     let priced = Policy { forecast: Some(ForecastPolicy::default()), ..policy.clone() };
     let (mut memory_of_priced, mut then, mut counting) = (Memory::started(now), now, observation(121));
     for replica in &mut counting.replicas {
@@ -165,13 +165,19 @@ fn benches(criterion: &mut Criterion) {
         replica.state = ReplicaState::Ready;
         replica.load.get_or_insert_with(|| ReplicaLoad { waiting: Some(0.0), ..ReplicaLoad::default() });
     }
-    for _ in 0..750 {
-        then += TimeDelta::seconds(5);
-        counting.totals.uncached_input_tokens += 5.0 * 200_000.0;
-        counting.totals.output_tokens += 5.0 * 20_000.0;
+    for bin in 0..8640 {
+        then += TimeDelta::seconds(15);
+        // A wave over the day, with noise.
+        let load = 1.0 + 0.5 * (f64::from(bin) / 917.0).sin() + 0.1 * f64::from(bin * 7919 % 101) / 101.0;
+        counting.totals.uncached_input_tokens += load * 15.0 * 200_000.0;
+        counting.totals.output_tokens += load * 15.0 * 20_000.0;
         memory_of_priced.learn(&priced, &counting, then);
     }
-    assert!(decide(&priced, &counting, &memory_of_priced, then).forecast.is_some());
+    let forecast = decide(&priced, &counting, &memory_of_priced, then).forecast.unwrap();
+    assert!(forecast.instead_of_headroom && forecast.frontier.is_some(), "{forecast:?}");
+    let bytes = memory_of_priced.to_bytes().len();
+    eprintln!("memory with a forecast: {} kB, most 1000", bytes / 1000);
+    assert!(bytes < 1_000_000);
     group.bench_function("decide with a forecast", |b| {
         b.iter(|| decide(black_box(&priced), black_box(&counting), black_box(&memory_of_priced), then));
     });

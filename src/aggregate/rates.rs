@@ -67,9 +67,21 @@ impl Increase {
         tokens <= MOST_TOKENS_PER_SECOND * seconds
     }
 
+    /// Nothing that is counted is more than this. One number that no replica can have counted would be all that sums tell from
+    /// then on.
+    pub(super) fn is_at_most(&self, most: f64) -> bool {
+        self.counted.iter().flatten().all(|counted| *counted <= most)
+    }
+
     pub(super) fn of(&self, counter: Counter) -> Option<f64> {
         self.counted[counter as usize]
     }
+}
+
+/// The most that a replica counts of anything from one page to another, so many seconds apart. A clock that was set between
+/// the two, and pages that were answered late one after the other, tell too short a time: it is no less than a second.
+pub(super) fn most_in(seconds: f64) -> f64 {
+    MOST_TOKENS_PER_SECOND * seconds.abs().max(1.0)
 }
 
 /// How a page follows another one of the same replica.

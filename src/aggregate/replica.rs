@@ -5,7 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::quantiles::grown_above;
-use super::rates::{Continuity, Counter, Readings, continuity, find, finite, increase, plus, step_sample};
+use super::rates::{
+    Continuity, Counter, Increase, Readings, continuity, find, finite, increase, most_in, plus, step_sample,
+};
 use super::supply::{PageState, state};
 use super::window::Shape;
 use super::{PageFailure, WindowSettings};
@@ -110,12 +112,22 @@ impl Replica {
         }
         // A longer gap would smear the load of a time that is over onto now.
         let comparable = last < at && since(at, last) <= settings.stale_after;
+        let increase = match follows {
+            Continuity::Same | Continuity::SeriesLost => increase(&before, &page, self.absent_was_zero),
+            // It has counted from zero.
+            Continuity::Restarted => {
+                let nothing = EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() };
+                increase(&nothing, &page, true)
+            }
+        };
         let seconds = (at - last).as_seconds_f64();
-        count(totals, follows, &before, &page, self.absent_was_zero, seconds);
-        if let Some(acceptable) = settings.acceptable_queue {
-            count_queue_times(totals, follows, &before, &page, self.absent_was_zero, acceptable);
+        let most = most_in(seconds);
+        if increase.is_at_most(most) {
+            count(totals, &increase);
+            if let Some(acceptable) = settings.acceptable_queue {
+                count_queue_times(totals, follows, &before, &page, self.absent_was_zero, acceptable, most);
+            }
         }
-        let increase = increase(&before, &page, self.absent_was_zero);
         let plausible = increase.is_plausible(seconds);
         if follows == Continuity::Same && comparable && plausible {
             self.readings.go_on(at, &increase, waiting, settings.rate_window);
@@ -262,25 +274,8 @@ fn waiting(engine: &EngineSample) -> Option<f64> {
     engine.waiting.or_else(|| plus(engine.waiting_for_capacity, engine.waiting_deferred))
 }
 
-/// Adds what a page counts beyond the one before it to the totals. A process that began anew has counted from zero. What no
-/// replica can have done in these seconds isn't counted: one such number would be all that the totals tell from then on.
-fn count(
-    totals: &mut CountedTotals,
-    follows: Continuity,
-    before: &EnginePage,
-    page: &EnginePage,
-    absent_was_zero: bool,
-    seconds: f64,
-) {
-    let more = match follows {
-        Continuity::Same | Continuity::SeriesLost => increase(before, page, absent_was_zero),
-        Continuity::Restarted => {
-            increase(&EnginePage { engines: Vec::new(), rejected_total: None, ..page.clone() }, page, true)
-        }
-    };
-    if !more.is_plausible(seconds) {
-        return;
-    }
+/// Adds what a page counts beyond the one before it to the totals.
+fn count(totals: &mut CountedTotals, more: &Increase) {
     let input = more.of(Counter::Input).unwrap_or(0.0);
     totals.input_tokens += input;
     totals.uncached_input_tokens += more.of(Counter::Computed).unwrap_or(input).max(0.0);
@@ -297,6 +292,7 @@ fn count_queue_times(
     page: &EnginePage,
     absent_was_zero: bool,
     acceptable: Duration,
+    most: f64,
 ) {
     let restarted = follows == Continuity::Restarted;
     for engine in &page.engines {
@@ -305,7 +301,8 @@ fn count_queue_times(
         if was.is_none() && !restarted && !absent_was_zero {
             continue;
         }
-        if let Some((requests, late)) = grown_above(was, now, acceptable.as_secs_f64()) {
+        let grown = grown_above(was, now, acceptable.as_secs_f64());
+        if let Some((requests, late)) = grown.filter(|(requests, _)| *requests <= most) {
             let sums = totals.queue_times.get_or_insert_default();
             sums.requests += requests;
             sums.late += late;

@@ -159,18 +159,9 @@ pub fn read_as(
         Format::Bins => Err(bad(format!("the first line must be `{HEADER}`"))),
         Format::Requests(format) => {
             let mut requests = RequestTrace::begin(lines, &first, format)?;
-            let trace = folded(&mut requests, most_slots);
-            let trace = trace.map_err(|error| at_line(error, requests.line()))?;
+            let trace = folded(&mut requests, most_slots)?;
             Ok(Trace { begins: requests.begins(), ..trace })
         }
-    }
-}
-
-/// The same fault, at the line that was read last.
-fn at_line(error: TraceError, line: u64) -> TraceError {
-    match error {
-        TraceError::Bad { what, .. } => TraceError::Bad { line: line.max(1), what },
-        error @ TraceError::Io(_) => error,
     }
 }
 
@@ -178,27 +169,27 @@ fn at_line(error: TraceError, line: u64) -> TraceError {
 ///
 /// # Errors
 /// The first request that is wrong.
-pub fn folded<E: From<TraceError>>(
-    requests: impl IntoIterator<Item = Result<TracedRequest, E>>,
+fn folded<R: BufRead>(
+    requests: &mut RequestTrace<R>,
     most_slots: Option<usize>,
-) -> Result<Trace, E> {
+) -> Result<Trace, TraceError> {
     let mut slots = Slots::new(most_slots);
     let mut rows = 0;
-    for (index, request) in requests.into_iter().enumerate() {
-        let request = request?;
+    while let Some(request) = requests.next().transpose()? {
         let arrivals = Arrivals {
             requests: 1.0,
             input_tokens: f64::from(request.input_tokens),
             output_tokens: f64::from(request.output_tokens),
         };
         let at = request.at_seconds;
-        match slots.at(at, arrivals).map_err(|what| TraceError::Bad { line: index as u64 + 1, what })? {
+        let bad = |what| TraceError::Bad { line: requests.line(), what };
+        match slots.at(at, arrivals).map_err(bad)? {
             Wants::More => rows += 1,
             Wants::NoMore => break,
         }
     }
     if slots.is_empty() {
-        return Err(TraceError::Bad { line: 1, what: "no requests: the trace is empty".to_owned() }.into());
+        return Err(TraceError::Bad { line: 1, what: "no requests: the trace is empty".to_owned() });
     }
     Ok(slots.into_trace(SLOT_SECONDS, rows))
 }

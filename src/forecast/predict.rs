@@ -160,11 +160,6 @@ impl Predictor {
         self.track.points()
     }
 
-    /// Bins taken in.
-    pub(super) fn bins(&self) -> u64 {
-        self.bins
-    }
-
     /// Mean load of the last so many bins, as far as there are any.
     pub(super) fn last(&self, bins: usize) -> f64 {
         let bins = bins.min(self.recent.len());

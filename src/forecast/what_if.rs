@@ -20,17 +20,21 @@ pub(super) const SHORT_START_SECONDS: f64 = 60.0;
 pub(super) struct WhatIf {
     predictor: Predictor,
     bank: Bank,
+    /// Bins that were seen.
+    #[serde(default)]
+    seen: u64,
 }
 
 impl WhatIf {
     /// Begins with so many replicas.
     pub(super) fn new(replicas: u32, slot: i64) -> Self {
-        Self { predictor: Predictor::new(), bank: Bank::new(replicas, slot) }
+        Self { predictor: Predictor::new(), bank: Bank::new(replicas, slot), seen: 0 }
     }
 
     /// Takes a bin in, as the forecast itself does. `usual` is the forecast's own, so that late minutes have one price.
     pub(super) fn take(&mut self, bin: &Bin, usual: f64, days: &Loads, terms: &Terms) {
         if bin.seen {
+            self.seen += 1;
             self.bank.serve(bin, usual, terms);
         }
         self.predictor.push(bin.number, bin.seen.then(|| bin.load()), days, terms);
@@ -40,7 +44,7 @@ impl WhatIf {
     /// What the cheapest rule cost under these terms, in replicas, with late minutes at so many times their price; None
     /// until a day was watched.
     pub(super) fn least_cost(&self, times: f64) -> Option<f64> {
-        if self.predictor.bins() < BINS_A_DAY as u64 {
+        if self.seen + 1 < BINS_A_DAY as u64 {
             return None;
         }
         self.bank.least_cost(times)

@@ -195,7 +195,11 @@ pub fn wall_clock(text: &str) -> Result<DateTime<Utc>, String> {
     let time = DateTime::parse_from_rfc3339(text)
         .map_err(|error| format!("{error}; write a time with its zone, such as 2026-03-02T00:00:00Z"))?;
     let time = time.with_timezone(&Utc);
-    if YEARS.contains(&time.year()) { Ok(time) } else { Err("from the year 1970 to 2098".to_owned()) }
+    if YEARS.contains(&time.year()) {
+        Ok(time)
+    } else {
+        Err(format!("from the year {} to {}", YEARS.start(), YEARS.end()))
+    }
 }
 
 /// The tier of a store, as NAMESPACE/NAME.
