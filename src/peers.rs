@@ -28,7 +28,7 @@ const READ_EVERY: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// For all of one reading.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest forecast that is read: some 310 kB are written, and numbers may need more digits.
+/// The largest forecast that is read: up to 400 kB are written, and numbers may need more digits.
 const MOST_FORECAST_BYTES: usize = 2 << 20;
 /// Forecasts taken after one reading; the rest follows after the next one, so that learned state isn't kept waiting.
 const MOST_FORECASTS: usize = 50;

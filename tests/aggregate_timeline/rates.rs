@@ -202,6 +202,27 @@ fn totals_are_exact_over_missed_rounds_and_restarts() {
 }
 
 #[test]
+fn a_number_that_no_replica_can_have_counted_is_in_no_total() {
+    let mut tier = tier(&["a"], Phase::Listed);
+    tier.page("a", at(0.0), Ok(page(100.0)));
+    tier.page("a", at(5.0), Ok(page(1e300)));
+    assert_eq!(tier.observe(at(5.0)).totals.output_tokens, 0.0);
+    // It fell: as after a restart it has counted from zero.
+    tier.page("a", at(10.0), Ok(page(130.0)));
+    tier.page("a", at(15.0), Ok(page(150.0)));
+    assert_eq!(tier.observe(at(15.0)).totals.output_tokens, 150.0);
+}
+
+#[test]
+fn what_was_served_while_the_clock_was_set_back_a_little_is_in_the_totals() {
+    let mut tier = tier(&["a"], Phase::Listed);
+    tier.page("a", at(5.0), Ok(page(100.0)));
+    tier.page("a", at(4.9), Ok(page(5100.0)));
+    tier.page("a", at(9.9), Ok(page(5200.0)));
+    assert_eq!(tier.observe(at(9.9)).totals.output_tokens, 5100.0);
+}
+
+#[test]
 fn two_lives_behind_one_address_without_a_start_time_give_no_rate_beyond_what_a_replica_can_do() {
     let mut tier = tier(&["a"], Phase::Listed);
     for turn in 0..10 {
@@ -211,4 +232,6 @@ fn two_lives_behind_one_address_without_a_start_time_give_no_rate_beyond_what_a_
         let load = tier.observe(at(f64::from(turn) * 5.0)).replicas[0].load.clone().unwrap();
         assert_eq!(load.output_tokens_per_second, None, "turn {turn}");
     }
+    let counted = tier.observe(at(45.0)).totals.output_tokens;
+    assert!(counted < 1e5, "nor a load: {counted}");
 }
