@@ -102,6 +102,11 @@ fn the_policy_of_a_servers_file_is_the_one_that_is_played() {
     let ours = policy(&report, "keda-vllm-scaler");
     assert!((ours["gpuHours"].as_f64().unwrap() - 9.0 * 6.0).abs() < 1e-9, "{ours}");
     assert_eq!((&report["coldStartSeconds"], &report["acceptableQueueSeconds"]), (&90.0.into(), &7.0.into()));
+    let rates = &report["replicaRates"];
+    assert_eq!(
+        (&rates["inputTokensPerSecond"], &rates["outputTokensPerSecond"]),
+        (&8000.0.into(), &700.0.into())
+    );
 }
 
 #[test]

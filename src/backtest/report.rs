@@ -14,6 +14,7 @@ use super::series::Series;
 use super::split::{Part, Split, Steps};
 use super::work::Work;
 use super::{SLOT_SECONDS, Settings};
+use crate::decision::policy::TokenRates;
 use crate::units::format_span;
 
 mod axis;
@@ -54,6 +55,8 @@ pub struct Report {
     pub cold_start_seconds: f64,
     /// Work that queues longer is late.
     pub acceptable_queue_seconds: f64,
+    /// What a replica of the fleet serves; request by request, of this mix of requests, as found by playing one.
+    pub replica_rates: TokenRates,
     /// Length of a slot.
     pub slot_seconds: f64,
     /// Replica-seconds that work is rounded to.
@@ -146,6 +149,7 @@ impl Report {
             peak_replicas: work.peak,
             cold_start_seconds: f64::from(terms.cold_start_slots) * SLOT_SECONDS,
             acceptable_queue_seconds: terms.acceptable_seconds,
+            replica_rates: settings.rates,
             slot_seconds: SLOT_SECONDS,
             work_unit_seconds: work.unit_seconds(),
             scale: work.scale,

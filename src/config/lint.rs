@@ -19,6 +19,8 @@ const KV_SATURATED: f64 = 0.95;
 const HPA_SYNC: Duration = Duration::from_secs(15);
 /// From here on one replica is within the HPA's default tolerance of 10 % (Kubernetes HPA, `replica_calculator.go`).
 const SWALLOWED_FROM: u32 = 10;
+/// A minute of a week, about.
+const LEAST_BUDGET: f64 = 0.0001;
 /// How far `check` looks ahead for days on which KEDA's cron trigger differs: a year and both changes of the clock.
 pub(super) const KEDA_LOOK_AHEAD_DAYS: u32 = 400;
 
@@ -91,6 +93,7 @@ pub(super) fn policy_warnings(section: &Section<'_>, policy: &Policy, warnings: 
         );
     }
     pool_beyond_max(section, policy, warnings);
+    late_budget(&section.section("forecast"), policy, warnings);
     for (written, floor) in section.sections("floors").iter().zip(&policy.floors) {
         if floor.replicas <= policy.min {
             warnings.push(
@@ -101,6 +104,21 @@ pub(super) fn policy_warnings(section: &Section<'_>, policy: &Policy, warnings: 
                 ),
             );
         }
+    }
+}
+
+fn late_budget(section: &Section<'_>, policy: &Policy, warnings: &mut Problems) {
+    if section.written("lateBudget").is_none() {
+        return;
+    }
+    let place = section.place_of("lateBudget");
+    match policy.forecast.as_ref().and_then(|forecast| forecast.late_budget) {
+        None => warnings.push(&place, "not used: it is what `mode: budget` keeps; write that mode or remove it"),
+        Some(budget) if budget < LEAST_BUDGET => warnings.push(
+            &place,
+            "less than a minute of a week: a single jump uses up the budgets of weeks, and no spare keeps it; write 0.1% or so",
+        ),
+        Some(_) => {}
     }
 }
 

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -32,15 +33,20 @@ TIER = {
 PRICE, WEEK = 30, 10_080
 
 
-def cut(folder, name, first, days, target):
-    """Writes some days of a trace, its time counted from their begin."""
-    with gzip.open(os.path.join(folder, f"{name}.csv.gz"), "rt") as rows, open(target, "w", encoding="utf-8") as out:
-        out.write(next(rows))
-        for row in rows:
-            seconds, rest = row.split(",", 1)
-            at = float(seconds) - first * DAY
-            if 0 <= at < days * DAY:
-                out.write(f"{at:g},{rest}" if at < 1e5 else f"{at:.1f},{rest}")
+def cut(folder, name, first, days, target, times=1):
+    """Writes some days of a trace, its time counted from their begin, so many times one after the other."""
+    with open(target, "w", encoding="utf-8") as out:
+        for time in range(times):
+            with gzip.open(os.path.join(folder, f"{name}.csv.gz"), "rt") as rows:
+                head = next(rows)
+                if time == 0:
+                    out.write(head)
+                for row in rows:
+                    seconds, rest = row.split(",", 1)
+                    at = float(seconds) - first * DAY
+                    if 0 <= at < days * DAY:
+                        at += time * days * DAY
+                        out.write(f"{at:g},{rest}" if at < 1e5 else f"{at:.1f},{rest}")
 
 
 def policy(folder, name, keys):
@@ -52,14 +58,26 @@ def policy(folder, name, keys):
     return path
 
 
-def play(program, trace, flags, peak=20, cold_start=180):
-    """The rows of a backtest: so many replicas at peak, a cold start of so many seconds."""
+def run(program, trace, flags, peak=20, cold_start=180):
+    """What a backtest prints: so many replicas at peak, a cold start of so many seconds."""
     fleet = ["--peak-replicas", str(peak), "--cold-start", f"{cold_start}s"]
-    command = [program, "backtest", "--trace", trace, *fleet, *flags, "--csv"]
+    command = [program, "backtest", "--trace", trace, *fleet, *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    return list(csv.DictReader(io.StringIO(done.stdout)))
+    return done.stdout
+
+
+def play(program, trace, flags, peak=20, cold_start=180):
+    """The rows of a backtest."""
+    return list(csv.DictReader(io.StringIO(run(program, trace, [*flags, "--csv"], peak, cold_start))))
+
+
+def replica_rates(program, trace, flags):
+    """Input and output tokens a second that a replica of the fleet serves."""
+    flags = [*flags, "--days", "0.05", "--rivals", "static-peak", "--json"]
+    rates = json.loads(run(program, trace, flags, peak=1))["replicaRates"]
+    return rates["inputTokensPerSecond"], rates["outputTokensPerSecond"]
 
 
 def score(row):

@@ -59,6 +59,13 @@ fn what_is_legal_but_wrong_is_warned_of() {
     warned("signals: {kvCache: {target: 0.97}}", "signals.kvCache.target", "is above 0.95");
     warned("acceptableQueue: 0s", "acceptableQueue", "nothing may queue");
     warned("acceptableQueue: {requests: 0}", "acceptableQueue", "nothing may queue");
+    warned("forecast: {lateBudget: 1%}", "forecast.lateBudget", "not used");
+    warned("forecast: {mode: off, lateBudget: 1%}", "forecast.lateBudget", "not used");
+    warned(
+        "forecast: {mode: budget, lateBudget: 0.001%}",
+        "forecast.lateBudget",
+        "less than a minute of a week",
+    );
     warned("scrape: {interval: 20s}", "scrape.interval", "slower than the HPA's sync");
     warned("scrape: {timeout: 6s}", "scrape.timeout", "longer than the interval");
     warned("capacity: {learn: false}", "capacity", "conservative default of 6000 input and 1000 output");
@@ -76,6 +83,8 @@ fn what_is_legal_but_wrong_is_warned_of() {
             .iter()
             .all(|w| !w.contains("hpa"))
     );
+    let kept = warnings(&tier_with(&["forecast: {mode: budget, lateBudget: 0.1%}"])).join("\n");
+    assert!(!kept.contains("lateBudget"), "{kept}");
 }
 
 #[test]

@@ -58,12 +58,17 @@ fn a_budget_that_no_spare_keeps_ends_at_the_end_of_the_dial_and_says_so() {
 }
 
 #[test]
-fn a_week_without_late_work_lowers_the_dial_by_the_gain_and_no_further_than_to_its_end() {
+fn without_late_work_the_dial_falls_by_the_gain_in_a_week_and_no_further_than_to_its_end() {
     let mut dial = Budget::new(4, 0, 0.001);
-    (0..WEEK).for_each(|number| dial.serve(&bin(number), Some(told(0.0)), 4.0, 0.001, &terms()));
-    assert!((dial.safety - FIRST * (-GAIN).exp()).abs() < 1e-6, "{}", dial.safety);
-    (WEEK..3 * WEEK).for_each(|number| dial.serve(&bin(number), Some(told(0.0)), 4.0, 0.001, &terms()));
+    (0..WEEK / 4).for_each(|number| dial.serve(&bin(number), Some(told(0.0)), 4.0, 0.001, &terms()));
+    assert!((dial.safety - FIRST * (-GAIN / 4.0).exp()).abs() < 1e-6, "{}", dial.safety);
+    (WEEK / 4..WEEK).for_each(|number| dial.serve(&bin(number), Some(told(0.0)), 4.0, 0.001, &terms()));
+    assert!((dial.safety - 0.15).abs() < 1e-9, "{}", dial.safety);
     assert_eq!(dial.used(0.001).at_end, Some(DialEnd::Least));
+    // Five times the budget begins at a fifth, and ends at a fifth.
+    let mut dial = Budget::new(4, 0, 0.005);
+    (0..WEEK).for_each(|number| dial.serve(&bin(number), Some(told(0.0)), 4.0, 0.005, &terms()));
+    assert!((dial.safety - 0.03).abs() < 1e-9, "{}", dial.safety);
 }
 
 #[test]
@@ -84,6 +89,26 @@ fn late_work_is_the_tiers_own_where_it_tells_and_else_that_of_the_virtual_fleet(
         used.counted == LateCount::VirtualFleet && used.late_share > 0.9 && used.late_minutes == 10.0,
         "{used:?}"
     );
+}
+
+#[test]
+fn late_requests_that_are_told_after_the_burst_weigh_as_requests_and_not_as_the_quiet_bin() {
+    let mut dial = Budget::new(4, 0, 0.001);
+    let mut serve = |number, load, requests, late| {
+        let told = Queued { requests, late, by: LateCount::QueueTimes };
+        let bin = Bin { number, slots: [load; SLOTS_A_BIN], seen: true };
+        dial.serve(&bin, Some(told), 4.0, 0.001, &terms());
+    };
+    // Every tenth bin a burst of half of all work arrives, whose requests finish in the bin after it: half of them late.
+    for number in 0..240 {
+        match number % 10 {
+            0 => serve(number, 90.0, 10.0, 0.0),
+            1 => serve(number, 10.0, 100.0, 45.0),
+            _ => serve(number, 10.0, 10.0, 0.0),
+        }
+    }
+    let share = dial.used(0.001).late_share;
+    assert!((share - 45.0 / 190.0).abs() < 0.005, "45 of 190 requests: {share}");
 }
 
 #[test]
