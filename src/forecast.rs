@@ -10,6 +10,7 @@
 //! rule      from these to replicas: a price on being short, or a plain target
 //! fleet     a virtual fleet on the real arrivals: what a rule would have cost
 //! bank      rules side by side; the cheapest leads
+//! lateness  how much later the tier is than the fleet of the rule that it follows
 //! track     the forecasts of the last hours against what came, to look at
 //! what_if   the same under other terms: more queue, shorter starts
 //! budget    or: a dial on the price, so that no more is late than may be
@@ -24,6 +25,7 @@ mod budget;
 mod days;
 mod experience;
 mod fleet;
+mod lateness;
 mod least_squares;
 mod packed;
 mod predict;
@@ -184,7 +186,8 @@ impl Forecast {
         let usual = predictor.outlook().usual.max(1.0);
         let load = bin.seen.then(|| bin.load());
         if bin.seen {
-            bank.serve(bin, usual, terms);
+            // With a budget to keep it is the dial that the tier follows.
+            bank.serve(bin, told.filter(|_| terms.late_budget.is_none()), usual, terms);
         }
         predictor.push(bin.number, load, days, terms);
         bank.order(bin.number, predictor, terms);
@@ -309,6 +312,14 @@ impl Forecast {
         Some((leader, leader.rule.ask(&self.predictor, standing, terms, bank.largest())))
     }
 
+    /// How many times as late as virtual fleets say the tier is, by its own requests' queue times; at least 1, and 1 where a
+    /// budget leads.
+    #[must_use]
+    pub fn lateness(&self, terms: &Terms) -> f64 {
+        let bank = self.bank.as_ref().filter(|_| self.budget_of(terms).is_none());
+        bank.map_or(1.0, Bank::lateness)
+    }
+
     /// How much of the budget was used, where there is one.
     #[must_use]
     pub fn budget_use(&self, terms: &Terms) -> Option<BudgetUse> {
@@ -331,10 +342,12 @@ impl Forecast {
         let bank = self.bank.as_ref()?;
         let budget = self.budget_of(terms);
         let leader = budget.map_or_else(|| bank.account(), Budget::account);
-        let late_minutes_a_week = leader.late() * 7.0 * 86_400.0 / terms.late_minute(usual).max(1e-9);
+        // Where a budget makes late minutes dearer than their price they are, and where the tier is later than its fleets say.
+        let lateness = self.lateness(terms);
+        let times = budget.map_or(lateness, |budget| budget.safety().max(1.0));
+        let late_minutes_a_week =
+            lateness * leader.late() * 7.0 * 86_400.0 / terms.late_minute(usual).max(1e-9);
         let hours_a_day = |replicas: f64| (replicas * 24.0).max(0.0);
-        // Where a budget makes late minutes dearer than their price they are.
-        let times = budget.map_or(1.0, |budget| budget.safety().max(1.0));
         let saves = |what_if: &Option<WhatIf>| {
             let least = what_if.as_ref()?.least_cost(times)?;
             Some(hours_a_day(leader.mean_cost(times) - least))

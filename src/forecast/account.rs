@@ -35,9 +35,9 @@ impl Account {
         self.late *= times;
     }
 
-    /// All of it together, replica-seconds.
-    pub(super) fn cost(&self) -> f64 {
-        self.paid + self.late
+    /// All of it together, replica-seconds, with late minutes at so many times their price.
+    pub(super) fn cost(&self, times: f64) -> f64 {
+        self.paid + times * self.late
     }
 
     /// The same in replicas, the mean, with late minutes at so many times their price.

@@ -2,7 +2,8 @@
 //!
 //! Nobody has to tune: the prices differ around the one that was asked for, and what the forecast must beat, plain
 //! targets with short and long holds and the usual HPA, is in the bank as well. A rule's cost is what its fleet was paid
-//! plus the price of its late minutes, decayed, plus a handicap for being unlikely to be right.
+//! plus the price of its late minutes, decayed, plus a handicap for being unlikely to be right. Where the tier's own pages
+//! tell that it is later than the fleet of the rule that it follows, late minutes of all rules are dearer by as much.
 
 use std::time::Duration;
 
@@ -10,10 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::arrivals::Bin;
+use super::budget::{LateCount, Queued};
 use super::fleet::Fleet;
+use super::lateness::Lateness;
 use super::predict::Predictor;
 use super::rule::Rule;
-use super::{SLOT_SECONDS, SLOTS_A_BIN, Terms};
+use super::{BINS_A_DAY, SLOT_SECONDS, SLOTS_A_BIN, Terms};
 
 /// How many times the price: from a sixteenth to eight times.
 const PRICES: [f64; 11] = [0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0];
@@ -99,6 +102,8 @@ pub(super) struct Bank {
     bins: u64,
     /// The largest need so far.
     largest: f64,
+    #[serde(default)]
+    lateness: Lateness,
 }
 
 impl Bank {
@@ -117,15 +122,25 @@ impl Bank {
         let hpa = member(Rule::Hpa, Some(HPA_HOLD), TARGET_HANDICAP);
         let members: Vec<Member> = prices.into_iter().chain(targets).chain([hpa]).collect();
         let leads = PRICES.iter().position(|times| *times == FIRST).unwrap_or(0);
-        Self { members, leads, bins: 0, largest: 0.0 }
+        Self { members, leads, bins: 0, largest: 0.0, lateness: Lateness::default() }
     }
 
-    /// Serves a bin that was seen, with what was ordered before it; the predictor has not seen it yet.
-    pub(super) fn serve(&mut self, bin: &Bin, usual: f64, terms: &Terms) {
+    /// Serves a bin that was seen, with what was ordered before it; the predictor has not seen it yet. `told` is how long the
+    /// tier's own requests queued, where the tier follows the rule that leads.
+    pub(super) fn serve(&mut self, bin: &Bin, told: Option<Queued>, usual: f64, terms: &Terms) {
         let late_minute = terms.late_minute(usual);
-        for member in &mut self.members {
+        let mut of_leader = 0.0;
+        for (at, member) in self.members.iter_mut().enumerate() {
             let served = member.fleet.serve_bin(bin, terms);
             member.account.add(served.paid, served.late_minutes * late_minute);
+            if at == self.leads {
+                of_leader = served.late_minutes;
+            }
+        }
+        // On the first day the tier has its headroom beside the forecast, and what waits shows no single replica's queue.
+        let told = told.filter(|told| told.by == LateCount::QueueTimes);
+        if let Some(told) = told.filter(|_| self.bins >= BINS_A_DAY as u64) {
+            self.lateness.add(bin.number, told, of_leader);
         }
     }
 
@@ -143,7 +158,8 @@ impl Bank {
         self.bins += 1;
         if self.bins.is_multiple_of(CHOOSE_EVERY) {
             let minute = 60.0 * predictor.outlook().usual;
-            let cost = |member: &Member| member.account.cost() + member.handicap * minute;
+            let lateness = self.lateness();
+            let cost = |member: &Member| member.account.cost(lateness) + member.handicap * minute;
             let cheapest = (0..self.members.len())
                 .min_by(|a, b| cost(&self.members[*a]).total_cmp(&cost(&self.members[*b])));
             if let Some(cheapest) = cheapest
@@ -163,16 +179,22 @@ impl Bank {
         }
     }
 
+    /// How many times as late as its virtual fleet the tier is.
+    pub(super) fn lateness(&self) -> f64 {
+        self.lateness.times()
+    }
+
     pub(super) fn leader(&self) -> Leader {
         self.members[self.leads].leader()
     }
 
     /// The cheapest, and the one that leads where it isn't among them.
     pub(super) fn candidates(&self, usual: f64) -> Vec<Candidate> {
+        let lateness = self.lateness();
         let candidate = |(at, member): (usize, &Member)| Candidate {
             leader: member.leader(),
             replicas: member.account.replicas(),
-            late: member.account.late(),
+            late: lateness * member.account.late(),
             handicap: member.account.mean(member.handicap * 60.0 * usual),
             leads: at == self.leads,
         };
@@ -210,6 +232,9 @@ impl Bank {
 
     pub(super) fn is_sane(&self) -> bool {
         let member = |member: &Member| member.account.is_sane() && member.fleet.is_sane();
-        self.leads < self.members.len() && self.largest.is_finite() && self.members.iter().all(member)
+        self.leads < self.members.len()
+            && self.largest.is_finite()
+            && self.lateness.is_sane()
+            && self.members.iter().all(member)
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::account::Account;
 use super::arrivals::Bin;
 use super::fleet::{Fleet, Served};
+use super::lateness::LateMinutes;
 use super::predict::Predictor;
 use super::rule::Rule;
 use super::{BINS_A_DAY, Terms};
@@ -52,11 +53,7 @@ const NEAR_MOST: f64 = 0.5;
 const MOST_RISE_A_DAY: f64 = 1.5 * GAIN;
 
 const BINS_AN_HOUR: i64 = 240;
-const BINS_A_MINUTE: i64 = 4;
 const BINS_A_WEEK: f64 = 7.0 * BINS_A_DAY as f64;
-
-/// Of a minute's requests, the share above which the minute is late.
-const LATE_MINUTE: f64 = 0.01;
 
 /// How late work is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,8 +159,8 @@ pub(super) struct Budget {
     #[serde(default)]
     day_requests: f64,
     week: Week,
-    minute: Option<i64>,
-    minute_queued: Queued,
+    #[serde(default)]
+    minutes: LateMinutes,
     counted: LateCount,
 }
 
@@ -189,8 +186,7 @@ impl Budget {
             day_work: 0.0,
             day_requests: 0.0,
             week: Week::new(),
-            minute: None,
-            minute_queued: Queued::default(),
+            minutes: LateMinutes::default(),
             counted: LateCount::default(),
         }
     }
@@ -219,7 +215,7 @@ impl Budget {
         self.counted = told.map(|told| told.by).unwrap_or_default();
         if let Some(told) = told {
             late_work = self.late_work(work, told);
-            late_minutes = self.late_minute(bin.number, told);
+            late_minutes = self.minutes.add(bin.number, told);
         }
         self.bins += 1;
         self.mean_work += (work - self.mean_work) / (self.bins as f64).min(BINS_A_WEEK);
@@ -244,19 +240,6 @@ impl Budget {
         self.day_work += work - self.day_work / BINS_A_DAY as f64;
         self.day_requests += told.requests - self.day_requests / BINS_A_DAY as f64;
         if self.day_requests > 0.0 { told.late * self.day_work / self.day_requests } else { 0.0 }
-    }
-
-    /// 1 with the bin in which more than a hundredth of the minute's requests became late.
-    fn late_minute(&mut self, bin: i64, told: Queued) -> f64 {
-        let minute = bin.div_euclid(BINS_A_MINUTE);
-        if self.minute != Some(minute) {
-            (self.minute, self.minute_queued) = (Some(minute), Queued::default());
-        }
-        let is_late = |queued: &Queued| queued.late > LATE_MINUTE * queued.requests;
-        let before = is_late(&self.minute_queued);
-        self.minute_queued.requests += told.requests;
-        self.minute_queued.late += told.late;
-        f64::from(u8::from(!before && is_late(&self.minute_queued)))
     }
 
     /// See `Loads::rescale`.

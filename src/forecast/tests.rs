@@ -116,6 +116,41 @@ fn a_gap_neither_teaches_nor_scares() {
 }
 
 #[test]
+fn a_start_that_hides_a_bin_does_not_stop_the_learning() {
+    let mut play = Play::new();
+    for bin in 0..DAY / 4 {
+        // A replica begins to serve every five minutes.
+        play.bin((bin % 20 != 0).then(|| 6.0 + noise(bin)));
+    }
+    let minutes = play.forecast.track().len();
+    assert!(minutes > 330, "{minutes} of six hours");
+}
+
+#[test]
+fn a_tier_whose_own_requests_queue_longer_than_its_virtual_fleets_has_more_to_spare() {
+    let play = |late_share: f64, terms: Terms| {
+        let mut play = Play { terms, ..Play::new() };
+        for bin in 0..3 * DAY {
+            let late = if bin % 120 == 0 { 100.0 * late_share } else { 0.0 };
+            let queued = Queued { requests: 100.0, late, by: LateCount::QueueTimes };
+            for _ in 0..SLOTS_A_BIN {
+                play.at += 5_000;
+                play.forecast.tell(Some(queued));
+                let work = (8.0 + 3.0 * noise(bin)) * SLOT_SECONDS;
+                play.forecast.learn(play.at, Some(work), 4, &play.terms);
+            }
+        }
+        (play.forecast.lateness(&play.terms), play.ask().unwrap())
+    };
+    let (calm, late) = (play(0.0, terms()), play(0.3, terms()));
+    assert!((calm.0 - 1.0).abs() < 1e-9, "{calm:?}");
+    assert!(late.0 > 3.0 && late.1 >= calm.1, "48 late minutes a day: {calm:?} {late:?}");
+    // With a budget they turn the dial, and count once.
+    let budget = play(0.3, terms().with_late_budget(Some(0.001)));
+    assert!((budget.0 - 1.0).abs() < 1e-9, "{budget:?}");
+}
+
+#[test]
 fn what_comes_later_changes_nothing_before() {
     let load = |bin: usize| 5.0 + 2.0 * noise(bin) + (bin as f64 / 300.0).sin();
     let asks = |wild_from: usize| {

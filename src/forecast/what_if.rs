@@ -35,7 +35,7 @@ impl WhatIf {
     pub(super) fn take(&mut self, bin: &Bin, usual: f64, days: &Loads, terms: &Terms) {
         if bin.seen {
             self.seen += 1;
-            self.bank.serve(bin, usual, terms);
+            self.bank.serve(bin, None, usual, terms);
         }
         self.predictor.push(bin.number, bin.seen.then(|| bin.load()), days, terms);
         self.bank.order(bin.number, &self.predictor, terms);

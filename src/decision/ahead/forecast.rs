@@ -138,6 +138,7 @@ impl Asked<'_> {
             frontier: forecast.frontier(&terms),
             budget,
             because: in_words(&outlook, &leader, &ask, budget.as_ref(), self.horizon.lead)
+                + &lateness_in_words(forecast.lateness(&terms))
                 + if forecast.knows_a_day() { "" } else { "; on its first day beside the token target" },
         })
     }
@@ -181,6 +182,15 @@ impl Standing for RealStanding {
     fn ready_after(&self, bins: usize) -> f64 {
         let by_then = (bins as f64 + 0.5) * BIN_SECONDS;
         self.ready + self.ready_in.iter().filter(|left| **left <= by_then).count() as f64
+    }
+}
+
+/// Where the tier is later than virtual fleets say.
+fn lateness_in_words(times: f64) -> String {
+    if times < 1.1 {
+        String::new()
+    } else {
+        format!(", late minutes counted {times:.1} times, as requests queued")
     }
 }
 

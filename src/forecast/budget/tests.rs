@@ -112,15 +112,6 @@ fn late_requests_that_are_told_after_the_burst_weigh_as_requests_and_not_as_the_
 }
 
 #[test]
-fn a_minute_is_late_once_with_more_than_a_hundredth_of_its_requests() {
-    let mut dial = Budget::new(4, 0, 0.001);
-    for (number, late) in [(0, 0.0), (1, 0.01), (2, 0.3), (3, 0.3), (4, 0.0)] {
-        dial.serve(&bin(number), Some(told(late)), 4.0, 0.001, &terms());
-    }
-    assert!((dial.used(0.001).late_minutes - 1.0).abs() < 1e-9);
-}
-
-#[test]
 fn what_was_late_a_week_ago_is_no_longer_used() {
     let mut dial = Budget::new(4, 0, 0.01);
     dial.serve(&bin(0), Some(told(1.0)), 4.0, 0.01, &terms());
