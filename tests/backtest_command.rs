@@ -105,7 +105,7 @@ fn the_policy_of_a_servers_file_is_the_one_that_is_played() {
     let rates = &report["replicaRates"];
     assert_eq!(
         (&rates["inputTokensPerSecond"], &rates["outputTokensPerSecond"]),
-        (&8000.0.into(), &700.0.into())
+        (&6000.0.into(), &1000.0.into())
     );
 }
 
