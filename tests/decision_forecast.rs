@@ -253,6 +253,22 @@ fn late_work_is_what_the_replicas_count_where_they_tell() {
 }
 
 #[test]
+fn a_tier_whose_requests_queue_at_single_replicas_says_how_often_its_late_minutes_count() {
+    let mut tier = watched(priced());
+    for round in 0..720_u32 {
+        // A tenth of a round's requests in every fourth minute.
+        let told = QueueTimes { requests: 10.0 * f64::from(round), late: f64::from(round / 48) };
+        tier.seen.totals.queue_times = Some(told);
+        serve(&mut tier, 1, wave);
+    }
+    let because = &tier.last.as_ref().unwrap().forecast.as_ref().unwrap().because;
+    assert!(
+        because.contains(" leads, late minutes counted 3.") && because.ends_with("times, as requests queued"),
+        "{because}"
+    );
+}
+
+#[test]
 fn two_scalers_of_which_one_was_restarted_without_its_store_agree_from_its_first_answer_on() {
     for policy in [priced(), budgeted()] {
         let mut holder = watched(policy.clone());
